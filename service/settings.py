@@ -1,0 +1,294 @@
+"""Every setting of the product, with its unit in its name.
+
+Read from the environment (``LONGREAD_`` and ``__`` between levels) over an optional ``longread.toml`` in the working
+directory or at ``LONGREAD_CONFIG``. Built by ``load_settings()`` in an entry point and passed on; there is no global
+instance. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from service.domain.tiers import Tier, TierTable
+from service.errors import SettingsError
+
+_CONFIG_VARIABLE = "LONGREAD_CONFIG"
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class HttpSettings(_Group):
+    host: str = "127.0.0.1"
+    """Address the API listens on. Without API keys only loopback addresses are accepted unless
+    ``LONGREAD_HTTP__ALLOW_OPEN`` is true."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """TCP port of the API; 0 takes a free one and prints it."""
+    allow_open: bool = False
+    """Listen on other than loopback addresses although no API key exists (inside a private container network)."""
+
+
+class DatabaseSettings(_Group):
+    url: str | None = None
+    """SQLAlchemy URL (``sqlite:///…`` or ``postgresql+psycopg://…``). None: ``longread.db`` in the data directory."""
+    pool_size: int = Field(default=10, ge=1)
+    """Connections kept per process (PostgreSQL)."""
+    busy_timeout_seconds: float = Field(default=10.0, gt=0)
+    """How long a write waits for another process's write (SQLite)."""
+
+
+class BrokerSettings(_Group):
+    url: str = "redis://127.0.0.1:6379/0"
+    """Redis or Valkey URL. Holds doorbells and token streams only; it may be lost without losing a job."""
+    publish_timeout_seconds: float = Field(default=0.25, gt=0)
+    """Longest time a request waits for the doorbell to be rung before it leaves that to the republisher."""
+
+
+class ModelSettings(_Group):
+    path: str | None = None
+    """Folder of the served model (config.json, tokenizer.json, weights). None: the bundled small model, prepared by
+    ``longread model prepare``."""
+    name: str | None = None
+    """What answers call the model. None: the folder's name."""
+    system_text: str = (
+        "You answer questions about the document below. Use only what the document says. "
+        "If the document does not contain the answer, say that it does not."
+    )
+    """Fixed text before every document. A change makes every stored prefix stale."""
+
+
+class TierSettings(_Group):
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")
+    """Name in the API, in queue names and on worker command lines."""
+    length_tokens: int = Field(gt=0)
+    """Context length, prompt and output together."""
+    reserve_tokens: int = Field(gt=0)
+    """Tokens kept free beside a document for history, question and answer when a tier is chosen."""
+
+
+class LimitSettings(_Group):
+    max_upload_bytes: int = Field(default=512 * 1024 * 1024, gt=0)
+    """Largest file accepted."""
+    min_free_disk_bytes: int = Field(default=1024 * 1024 * 1024, ge=0)
+    """Uploads are refused (507) when the disk of the data directory would fall below this."""
+    max_pages: int = Field(default=10_000, gt=0)
+    """Most pages of one document."""
+    max_text_chars: int = Field(default=50_000_000, gt=0)
+    """Most characters of one document's text."""
+    max_question_tokens: int = Field(default=1024, gt=0)
+    """Longest question."""
+    default_output_tokens: int = Field(default=256, gt=0)
+    """Output budget of a question that names none."""
+    max_output_tokens: int = Field(default=2048, gt=0)
+    """Largest output budget a question may name."""
+    max_wait_seconds: float = Field(default=60.0, gt=0)
+    """Longest long poll (``?wait=``)."""
+    max_batch_items: int = Field(default=10_000, gt=0)
+    """Most questions in one batch."""
+    max_queued_tokens_per_tier: int = Field(default=50_000_000, gt=0)
+    """Prompt tokens that may wait in one tier before interactive questions are answered 429."""
+
+
+class ReadingSettings(_Group):
+    wall_seconds: float = Field(default=60.0, gt=0)
+    """Wall-clock limit of one reading child without progress, after which it is killed."""
+    cpu_seconds: int = Field(default=120, gt=0)
+    """CPU limit of one reading child."""
+    max_memory_bytes: int = Field(default=1536 * 1024 * 1024, gt=0)
+    """Address space of one reading child."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Documents read at once by one ingest worker. None: the number of cores."""
+
+
+class JobSettings(_Group):
+    lease_seconds: float = Field(default=15.0, gt=0)
+    """How long a claimed job stays with a worker that no longer renews it."""
+    heartbeat_seconds: float = Field(default=3.0, gt=0)
+    """Interval of the statement that renews a process's leases; at most a third of the lease."""
+    sweep_seconds: float = Field(default=2.0, gt=0)
+    """Interval of the maintenance steps: expired leases, deadlines, lost doorbells."""
+    republish_after_seconds: float = Field(default=5.0, gt=0)
+    """A queued job whose doorbell was rung longer ago than this is rung again."""
+    max_attempts: int = Field(default=3, ge=1)
+    """Attempts a job may use before it fails."""
+    max_engine_deaths: int = Field(default=2, ge=1)
+    """Engines that may die under one job before it is quarantined."""
+    drain_seconds: float = Field(default=120.0, ge=0)
+    """How long a stopping worker waits for its running jobs before it gives them back."""
+    claim_window_seconds: float = Field(default=1.5, ge=0)
+    """How long a job is kept for the worker that holds its document before any worker of the tier may take it."""
+    batch_share: float = Field(default=0.5, gt=0, le=1)
+    """Share of a worker's places that batch jobs may take, so that interactive questions find one free."""
+
+
+class EngineSettings(_Group):
+    concurrency: int | None = Field(default=None, ge=1)
+    """Jobs one engine worker runs at once (threads that wait on the engine). None: from the profile."""
+    kv_cache_dtype: str | None = None
+    """KV cache type (``auto``, ``fp8``, …). None: fp8 where the device supports it."""
+    block_size: int | None = Field(default=None, gt=0)
+    """Tokens a KV block. None: from the profile."""
+    max_num_seqs: int | None = Field(default=None, gt=0)
+    """Requests in one engine step. None: from the profile."""
+    max_num_batched_tokens: int | None = Field(default=None, gt=0)
+    """Tokens computed in one engine step (the prefill chunk). None: from the profile."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of the GPU's memory the engine takes. None: 0.9."""
+    cpu_kv_bytes: int | None = Field(default=None, gt=0)
+    """Memory of the CPU engine's KV cache. None: from the free memory."""
+    enforce_eager: bool | None = None
+    """Skip graph capture and compilation: starts faster, decodes slower. None: from the profile."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs one engine is spread over."""
+    quantization: str | None = None
+    """Weight quantisation the model folder holds (``awq``, ``gptq``, …). None: as the model says."""
+    dtype: str | None = None
+    """Weight type. None: as the model says."""
+    load_format: str | None = None
+    """How weights are loaded; ``dummy`` makes random ones for speed measurements."""
+
+
+class LogSettings(_Group):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is written."""
+    format: Literal["json", "console"] = "json"
+    """One JSON object a line, or coloured text."""
+
+
+def _default_tiers() -> tuple[TierSettings, ...]:
+    return tuple(
+        TierSettings(name=f"{k}k", length_tokens=k * 1024, reserve_tokens=reserve)
+        for k, reserve in ((8, 1536), (32, 3072), (64, 4096), (128, 4096))
+    )
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="LONGREAD_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        nested_model_default_partial_update=True,
+    )
+
+    data_dir: Path = Path(".longread")
+    """Folder of everything that is kept: database (SQLite), uploaded files, secret, embedded broker, logs."""
+    http: HttpSettings = HttpSettings()
+    """The API's socket."""
+    database: DatabaseSettings = DatabaseSettings()
+    """Where the truth is kept."""
+    broker: BrokerSettings = BrokerSettings()
+    """The doorbell between the API and the workers."""
+    model: ModelSettings = ModelSettings()
+    """The served model."""
+    tiers: tuple[TierSettings, ...] = Field(default_factory=_default_tiers)
+    """The context lengths documents are placed in (JSON in the environment)."""
+    limits: LimitSettings = LimitSettings()
+    """What is accepted."""
+    reading: ReadingSettings = ReadingSettings()
+    """Limits of the child processes that read documents."""
+    jobs: JobSettings = JobSettings()
+    """Leases, retries and maintenance."""
+    engine: EngineSettings = EngineSettings()
+    """Engine settings that override what the profile derives."""
+    logs: LogSettings = LogSettings()
+    """Logging."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        toml = Path(os.environ.get(_CONFIG_VARIABLE, "longread.toml"))
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=toml))
+
+    @property
+    def database_url(self) -> str:
+        return self.database.url or f"sqlite:///{self.data_dir.resolve() / 'longread.db'}"
+
+    @property
+    def model_dir(self) -> Path:
+        """Folder of the served model; it may not exist yet."""
+        return Path(self.model.path).expanduser() if self.model.path else bundled_model_dir()
+
+    @property
+    def model_name(self) -> str:
+        return self.model.name or self.model_dir.name
+
+    def tier_table(self) -> TierTable:
+        """The configured tiers.
+
+        Raises:
+            SettingsError: They do not fit together.
+        """
+        return TierTable(Tier(t.name, t.length_tokens, t.reserve_tokens) for t in self.tiers)
+
+
+def bundled_model_dir() -> Path:
+    """Where ``longread model prepare`` puts the small model, outside every checkout."""
+    return Path(platformdirs.user_cache_dir("longread")) / "models" / "smollm2-135m-instruct"
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings once, at the start of a process.
+
+    Args:
+        overrides: Values from the command line; they win over environment and file.
+
+    Raises:
+        SettingsError: An unknown key, a value of the wrong kind, or settings that contradict each other.
+    """
+    _refuse_unknown_variables()
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "settings"
+        raise SettingsError(f"{place}: {first['msg']}") from error
+    jobs = settings.jobs
+    if jobs.heartbeat_seconds * 3 > jobs.lease_seconds:
+        raise SettingsError(
+            f"jobs.heartbeat_seconds ({jobs.heartbeat_seconds:g}) must be at most a third of jobs.lease_seconds "
+            f"({jobs.lease_seconds:g}): lower the first or raise the second."
+        )
+    limits = settings.limits
+    if limits.default_output_tokens > limits.max_output_tokens:
+        raise SettingsError(
+            f"limits.default_output_tokens ({limits.default_output_tokens}) is above limits.max_output_tokens "
+            f"({limits.max_output_tokens}): lower the first or raise the second."
+        )
+    settings.tier_table()
+    return settings
+
+
+def variable_names() -> set[str]:
+    """Every environment variable that the settings read."""
+    names = {_CONFIG_VARIABLE}
+    for name, field in Settings.model_fields.items():
+        names.add(f"LONGREAD_{name.upper()}")
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, _Group):
+            names.update(f"LONGREAD_{name.upper()}__{inner.upper()}" for inner in group.model_fields)
+    return names
+
+
+def _refuse_unknown_variables() -> None:
+    known = variable_names()
+    # Variables of the test suite and of the Makefile share the prefix and are read by neither process.
+    foreign = ("LONGREAD_TEST_", "LONGREAD_PIP_")
+    unknown = [n for n in os.environ if n.startswith("LONGREAD_") and n.upper() not in known and not n.startswith(foreign)]
+    if unknown:
+        raise SettingsError(f"Unknown setting {sorted(unknown)[0]}; docs/configuration.md lists every setting.")

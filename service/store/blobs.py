@@ -1,0 +1,121 @@
+"""Uploaded bytes on disk, named by tenant and hash. Never by anything a client said."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from service.domain.ids import new_id
+from service.errors import FileTooLarge, StorageFull
+
+
+class BlobStore:
+    """Folder of uploaded files.
+
+    Args:
+        root: Made when it is missing; files are readable by their owner only.
+        min_free_bytes: Uploads are refused when the disk would fall below this.
+    """
+
+    def __init__(self, root: Path, *, min_free_bytes: int) -> None:
+        self.root = root
+        self.incoming = root / "incoming"
+        self.min_free_bytes = min_free_bytes
+        self.incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def path(self, tenant_id: str, sha256: str) -> Path:
+        """Where a file lies, or would."""
+        # The tenant's id is hashed because operators choose it; it must not be able to name a path.
+        folder = hashlib.sha256(tenant_id.encode()).hexdigest()[:16]
+        return self.root / folder / sha256[:2] / sha256
+
+    def receive(self, *, max_bytes: int) -> Incoming:
+        """Begin to take in a file.
+
+        Raises:
+            StorageFull: Too little of the disk is free already.
+        """
+        free = shutil.disk_usage(self.root).free
+        if free < self.min_free_bytes:
+            raise StorageFull(
+                f"{free} bytes are free; {self.min_free_bytes} must stay free.",
+                free_bytes=free,
+                min_free_bytes=self.min_free_bytes,
+            )
+        return Incoming(self, max_bytes)
+
+    def remove(self, tenant_id: str, sha256: str) -> None:
+        """Delete a file; it may be gone already."""
+        self.path(tenant_id, sha256).unlink(missing_ok=True)
+
+
+class Incoming:
+    """A file on its way in: hashed while it is written, gone unless it is kept.
+
+    A context manager; leaving it without ``keep`` removes the file.
+    """
+
+    def __init__(self, store: BlobStore, max_bytes: int) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._path = store.incoming / new_id("up")
+        self._hash = hashlib.sha256()
+        self.bytes = 0
+        self.head = b""
+        self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, chunk: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            FileTooLarge: The file is longer than allowed.
+            StorageFull: The disk is full.
+        """
+        if self.bytes + len(chunk) > self._max_bytes:
+            raise FileTooLarge(
+                f"The file is larger than {self._max_bytes} bytes.", max_bytes=self._max_bytes
+            )
+        try:
+            view = memoryview(chunk)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull("The disk is full; nothing was kept.") from error
+            raise
+        if len(self.head) < 4096:
+            self.head += chunk[: 4096 - len(self.head)]
+        self._hash.update(chunk)
+        self.bytes += len(chunk)
+
+    def keep(self, tenant_id: str) -> str:
+        """Put the file in its place, durably, and return its hash. Keeping the same bytes twice is harmless."""
+        try:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            place = self._store.path(tenant_id, self.sha256)
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._path.replace(place)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull("The disk is full; nothing was kept.") from error
+            raise
+        return self.sha256
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)

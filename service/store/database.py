@@ -1,0 +1,151 @@
+"""Engines, sessions and transactions. The only place that knows SQLite from PostgreSQL.
+
+A process opens one ``Database``. Reads run in ``read()``, writes in ``write()``; both commit at the end of their
+block, so what is rung or answered afterwards is true. On SQLite a write begins IMMEDIATE and one write at a time runs
+in a process, because SQLite's busy handler is unfair between connections.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, DateTime, Dialect, TypeDecorator, create_engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlmodel import Session
+
+from service.errors import DatabaseUnavailable, SettingsError
+
+_WRITE = "longread_write"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC datetime; SQLite would drop the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("A datetime without a zone was given to the database.")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Database:
+    """One process's way to the database.
+
+    Args:
+        url: SQLAlchemy URL, SQLite or PostgreSQL (psycopg).
+        durable: Survive power loss, not only process death: the process that accepts work sets it. Workers need it
+            not, because a result that is lost with the power is computed again when its lease runs out.
+        pool_size: Connections kept (PostgreSQL).
+        busy_timeout_seconds: How long a write waits for another process's write (SQLite).
+
+    Raises:
+        SettingsError: The URL names another database.
+    """
+
+    def __init__(
+        self, url: str, *, durable: bool = False, pool_size: int = 10, busy_timeout_seconds: float = 10.0
+    ) -> None:
+        parsed = make_url(url)
+        self.dialect = parsed.get_backend_name()
+        if self.dialect not in ("sqlite", "postgresql"):
+            raise SettingsError(f"database.url: {self.dialect!r} is not supported; use SQLite or PostgreSQL.")
+        options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size}
+        if self.dialect == "sqlite":
+            if parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            options["connect_args"] = {"timeout": busy_timeout_seconds, "check_same_thread": False}
+            options["max_overflow"] = 40
+        else:
+            options["pool_pre_ping"] = True
+            options["pool_timeout"] = 10
+            options["connect_args"] = {"connect_timeout": 3}
+        self.engine = create_engine(parsed, **options)
+        self._write_lock: threading.Lock | None = threading.Lock() if self.dialect == "sqlite" else None
+        if self.dialect == "sqlite":
+            self._prepare_sqlite(durable=durable)
+        self._writer = self.engine.execution_options(**{_WRITE: True})
+
+    def _prepare_sqlite(self, *, durable: bool) -> None:
+        @event.listens_for(self.engine, "connect")
+        def on_connect(connection: Any, _record: Any) -> None:
+            # SQLAlchemy, not the driver, begins transactions (its documented recipe for BEGIN IMMEDIATE).
+            connection.isolation_level = None
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.close()
+
+        @event.listens_for(self.engine, "begin")
+        def on_begin(connection: Connection) -> None:
+            write = connection.get_execution_options().get(_WRITE)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+        del on_connect, on_begin
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A transaction that only reads.
+
+        Raises:
+            DatabaseUnavailable: The database cannot be reached.
+        """
+        with _translated(), Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that is committed when the block ends and rolled back when it raises.
+
+        Raises:
+            DatabaseUnavailable: The database cannot be reached; nothing was written.
+        """
+        with _translated():
+            if self._write_lock is None:
+                with Session(self._writer, expire_on_commit=False) as session, session.begin():
+                    yield session
+            else:
+                with self._write_lock, Session(self._writer, expire_on_commit=False) as session, session.begin():
+                    yield session
+
+    def now(self, session: Session) -> datetime:
+        """The database's clock, which is the only one that leases are measured on.
+
+        On SQLite it is the machine's; on PostgreSQL the server's, so a worker's wrong clock cannot end a lease.
+        """
+        if self.dialect == "sqlite":
+            value = session.connection().execute(text("SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')")).scalar_one()
+            return datetime.fromisoformat(value).replace(tzinfo=UTC)
+        return session.connection().execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        raise DatabaseUnavailable("The database cannot be reached; nothing was written.") from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseUnavailable("The connection to the database was lost; nothing was written.") from error
+        raise

@@ -1,0 +1,243 @@
+"""Documents and their pages: accept, read, find, delete. Every query names the tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete as sql_delete
+from sqlmodel import Session, col, select
+
+from service.domain.documents import CountedPage, DocumentStatus, NewDocument, ReadDocument
+from service.domain.ids import new_id
+from service.domain.jobs import JobKind, JobState, Priority
+from service.domain.tiers import Fit
+from service.errors import DocumentError, NotFound
+from service.store import jobs
+from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
+
+
+def get(session: Session, tenant_id: str, document_id: str) -> DocumentRow:
+    """The document.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+    """
+    row = session.exec(
+        select(DocumentRow).where(col(DocumentRow.id) == document_id, col(DocumentRow.tenant_id) == tenant_id)
+    ).first()
+    if row is None:
+        raise NotFound(f"There is no document {document_id!r}.")
+    return row
+
+
+def list_page(
+    session: Session, tenant_id: str, *, limit: int, after: str | None = None, status: str | None = None
+) -> list[DocumentRow]:
+    """Documents, newest first; ``after`` is the last id of the page before."""
+    statement = select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id)
+    if after is not None:
+        statement = statement.where(col(DocumentRow.id) < after)
+    if status is not None:
+        statement = statement.where(col(DocumentRow.status) == status)
+    return list(session.exec(statement.order_by(col(DocumentRow.id).desc()).limit(limit)).all())
+
+
+def accept(
+    session: Session, now: datetime, tenant_id: str, new: NewDocument
+) -> tuple[DocumentRow, jobs.Doorbell | None]:
+    """Make the document and its read job, or find the one that has the same bytes already.
+
+    A document of the same bytes that failed is read again with the new options: that is how a password is added.
+
+    Returns:
+        The document and the bell to ring after the commit; no bell when it was there already.
+    """
+    row = session.exec(
+        select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.sha256) == new.sha256)
+    ).first()
+    if row is not None and row.status != DocumentStatus.FAILED:
+        return row, None
+    if row is None:
+        row = DocumentRow(
+            id=new_id("doc"),
+            tenant_id=tenant_id,
+            sha256=new.sha256,
+            bytes=new.bytes,
+            content_type=new.content_type,
+            name=new.name,
+            status=DocumentStatus.RECEIVED,
+            created_at=now,
+        )
+    row.status = DocumentStatus.RECEIVED
+    row.name, row.ocr, row.warm, row.password = new.name, new.ocr, new.warm, new.password
+    row.user_metadata = new.metadata
+    row.error_code = row.error_detail = None
+    session.add(row)
+    session.flush()
+    job = JobRow(
+        id=new_id("job"),
+        tenant_id=tenant_id,
+        kind=JobKind.READ,
+        state=JobState.QUEUED,
+        priority=Priority.INTERACTIVE,
+        document_id=row.id,
+        tier=jobs.INGEST_TIER,
+        created_at=now,
+    )
+    session.add(job)
+    return row, jobs.bell(job)
+
+
+def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
+    """Begin an attempt at reading: the pages of an earlier attempt are dropped."""
+    row = get(session, lease.tenant_id, lease.document_id)
+    session.connection().execute(sql_delete(PageRow).where(col(PageRow.document_id) == row.id))
+    row.status, row.pages_done, row.pages = DocumentStatus.READING, 0, None
+    session.add(row)
+    return row
+
+
+def add_pages(
+    session: Session, lease: jobs.Lease, pages: Sequence[CountedPage], *, total: int, done: int
+) -> bool:
+    """Store pages as they are read and show the progress. False when the lease was lost: the reader must stop."""
+    held = session.exec(
+        select(JobRow.id).where(
+            col(JobRow.id) == lease.job_id,
+            col(JobRow.attempt) == lease.attempt,
+            col(JobRow.state) == JobState.RUNNING,
+        )
+    ).first()
+    if held is None:
+        return False
+    row = get(session, lease.tenant_id, lease.document_id)
+    row.pages, row.pages_done = total, done
+    session.add(row)
+    session.add_all(
+        PageRow(
+            document_id=row.id,
+            number=page.number,
+            tenant_id=lease.tenant_id,
+            text=page.text,
+            tokens=page.tokens,
+            source=page.source,
+            reader=page.reader,
+            label=page.label,
+            confidence=page.confidence,
+        )
+        for page in pages
+    )
+    return True
+
+
+def finish_reading(
+    session: Session,
+    now: datetime,
+    lease: jobs.Lease,
+    read: ReadDocument,
+    *,
+    prefix_id: str,
+    prefix_tokens: int,
+    fit: Fit,
+    tier_of: Callable[[int], str | None],
+) -> list[jobs.Doorbell] | None:
+    """Make the document ready, queue its warming, and give waiting questions their tier.
+
+    Returns:
+        The bells to ring after the commit, or None when the lease was lost: then nothing was written.
+    """
+    if not jobs.succeed(session, now, lease.job_id, lease.attempt):
+        return None
+    row = get(session, lease.tenant_id, lease.document_id)
+    row.status, row.ready_at = DocumentStatus.READY, now
+    row.pages = row.pages_done = read.pages
+    row.ocr_pages, row.page_problems, row.info = read.ocr_pages, read.page_problems, read.info
+    row.prefix_id, row.tokens = prefix_id, prefix_tokens
+    row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
+    row.password = None
+    session.add(row)
+    session.flush()
+    bells = jobs.release_waiting(session, now, row.id, prefix_tokens, tier_of)
+    if row.warm and fit.tier is not None and not bells:
+        bells.append(queue_warm(session, now, row))
+    return bells
+
+
+def queue_warm(session: Session, now: datetime, row: DocumentRow) -> jobs.Doorbell:
+    """Queue the computation of a ready document's prefix."""
+    job = JobRow(
+        id=new_id("job"),
+        tenant_id=row.tenant_id,
+        kind=JobKind.WARM,
+        state=JobState.QUEUED,
+        priority=Priority.WARM,
+        document_id=row.id,
+        tier=row.tier,
+        tokens=row.tokens or 0,
+        created_at=now,
+    )
+    session.add(job)
+    return jobs.bell(job)
+
+
+def reading_failed(
+    session: Session, now: datetime, lease: jobs.Lease, error: DocumentError
+) -> bool:
+    """End reading with the reason; the document shows it. False when the lease was lost."""
+    job = session.get(JobRow, lease.job_id)
+    if job is None or job.attempt != lease.attempt or job.state != JobState.RUNNING:
+        return False
+    return jobs.end(session, now, job, JobState.FAILED, error)
+
+
+def page(session: Session, tenant_id: str, document_id: str, number: int) -> PageRow:
+    """One page's text.
+
+    Raises:
+        NotFound: No such document, or it has no such page (yet).
+    """
+    get(session, tenant_id, document_id)
+    row = session.get(PageRow, (document_id, number))
+    if row is None:
+        raise NotFound(f"Document {document_id!r} has no page {number}.")
+    return row
+
+
+def page_texts(session: Session, tenant_id: str, document_id: str) -> list[PageRow]:
+    """All pages in order."""
+    return list(
+        session.exec(
+            select(PageRow)
+            .where(col(PageRow.document_id) == document_id, col(PageRow.tenant_id) == tenant_id)
+            .order_by(col(PageRow.number))
+        ).all()
+    )
+
+
+def delete(session: Session, tenant_id: str, document_id: str) -> str:
+    """Delete a document with its pages, questions, jobs, and its prefix unless another document shares it.
+
+    A job that runs loses its row, so its worker stops it at its next heartbeat.
+
+    Returns:
+        The SHA-256 of the bytes, which the caller removes from the blob store after the commit.
+    """
+    row = get(session, tenant_id, document_id)
+    sha256, prefix_id = row.sha256, row.prefix_id
+    session.delete(row)
+    session.flush()
+    if prefix_id is not None:
+        shared = session.exec(select(DocumentRow.id).where(col(DocumentRow.prefix_id) == prefix_id)).first()
+        if shared is None:
+            session.connection().execute(sql_delete(PrefixRow).where(col(PrefixRow.id) == prefix_id))
+    return sha256
+
+
+def waiting_tokens(session: Session, tier: str) -> int:
+    """Prompt tokens that wait in a tier."""
+    rows: Any = session.exec(
+        select(JobRow.tokens).where(col(JobRow.state) == JobState.QUEUED, col(JobRow.tier) == tier)
+    ).all()
+    return sum(rows)

@@ -1,0 +1,356 @@
+"""The queue in SQL: enqueue, claim, renew, finish, give back, and the maintenance steps.
+
+Every change of a running job is guarded by (id, attempt, state), so a worker that lost its lease can change nothing:
+its statement matches no row and it is told so (``False``). ``now`` is always the database's clock
+(``Database.now``), read in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, func, or_, update
+from sqlmodel import Session, col, select
+
+from service.domain.jobs import Fail, JobKind, JobState, Priority, Retry, after_failure
+from service.errors import DocumentExceedsTiers, DocumentFailed, InternalFailure, LongreadError
+from service.store.tables import DocumentRow, JobRow
+
+INGEST_TIER = "ingest"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claimed job: what to do, and the attempt that proves the claim."""
+
+    job_id: str
+    attempt: int
+    kind: JobKind
+    tenant_id: str
+    document_id: str
+    question_id: str | None
+    batch_id: str | None
+    tier: str
+    priority: int
+    tokens: int
+    created_at: datetime
+    started_at: datetime
+    engine_deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Limits of ``after_failure``, from the settings."""
+
+    max_attempts: int
+    max_engine_deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """A job that waits and the tier it waits in; rung after the commit that made it."""
+
+    job_id: str
+    tier: str
+    prefer_worker: str | None
+
+
+def changed(result: Any) -> int:
+    """Rows that an update or delete touched."""
+    return cast("CursorResult[Any]", result).rowcount
+
+
+def bell(job: JobRow) -> Doorbell:
+    return Doorbell(job.id, job.tier or "", job.prefer_worker)
+
+
+def claim_next(
+    session: Session,
+    now: datetime,
+    *,
+    worker_id: str,
+    kinds: Collection[JobKind],
+    tiers: Collection[str],
+    lease_seconds: float,
+    include_batch: bool = True,
+) -> Lease | None:
+    """Take the job that should run next on this worker, or None when there is none for it.
+
+    Order: priority, then age. A job kept for another worker is left to it until its claim window ends. The first
+    start time of a job is kept over its attempts.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        worker_id: Who claims.
+        kinds: Kinds this worker can do.
+        tiers: Tiers it may take jobs of.
+        lease_seconds: How long the claim holds without renewal.
+        include_batch: False when the worker's places for batch jobs are taken.
+    """
+    conditions = [
+        col(JobRow.state) == JobState.QUEUED,
+        col(JobRow.kind).in_([str(k) for k in kinds]),
+        col(JobRow.tier).in_(list(tiers)),
+        col(JobRow.cancel_requested_at).is_(None),
+        or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= now),
+        or_(
+            col(JobRow.prefer_worker).is_(None),
+            col(JobRow.prefer_worker) == worker_id,
+            col(JobRow.prefer_until) <= now,
+        ),
+    ]
+    if not include_batch:
+        conditions.append(col(JobRow.priority) < int(Priority.BATCH))
+    statement = select(JobRow).where(*conditions).order_by(col(JobRow.priority), col(JobRow.id)).limit(1)
+    # SKIP LOCKED lets PostgreSQL workers claim side by side; SQLite ignores it and claims one after another anyway.
+    job = session.exec(statement.with_for_update(skip_locked=True)).first()
+    if job is None:
+        return None
+    attempt = job.attempt + 1
+    taken = session.connection().execute(
+        update(JobRow)
+        .where(
+            col(JobRow.id) == job.id, col(JobRow.state) == JobState.QUEUED, col(JobRow.attempt) == job.attempt
+        )
+        .values(
+            state=JobState.RUNNING,
+            attempt=attempt,
+            worker_id=worker_id,
+            lease_until=now + timedelta(seconds=lease_seconds),
+            started_at=func.coalesce(col(JobRow.started_at), now),
+            prefer_worker=None,
+            prefer_until=None,
+        )
+    )
+    if changed(taken) != 1:
+        return None
+    return Lease(
+        job_id=job.id,
+        attempt=attempt,
+        kind=JobKind(job.kind),
+        tenant_id=job.tenant_id,
+        document_id=job.document_id,
+        question_id=job.question_id,
+        batch_id=job.batch_id,
+        tier=job.tier or "",
+        priority=job.priority,
+        tokens=job.tokens,
+        created_at=job.created_at,
+        started_at=now,
+        engine_deaths=job.engine_deaths,
+    )
+
+
+def renew(session: Session, now: datetime, *, worker_id: str, lease_seconds: float) -> set[tuple[str, int]]:
+    """Renew every lease of a worker in one statement.
+
+    Returns:
+        The (job id, attempt) pairs it still holds. A job the worker runs that is not among them was lost: its lease
+        ran out and it must be stopped.
+    """
+    mine = (col(JobRow.worker_id) == worker_id, col(JobRow.state) == JobState.RUNNING)
+    session.connection().execute(
+        update(JobRow).where(*mine).values(lease_until=now + timedelta(seconds=lease_seconds))
+    )
+    return set(session.exec(select(JobRow.id, JobRow.attempt).where(*mine)).all())
+
+
+def _guard(job_id: str, attempt: int) -> tuple[Any, ...]:
+    return (col(JobRow.id) == job_id, col(JobRow.attempt) == attempt, col(JobRow.state) == JobState.RUNNING)
+
+
+def succeed(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
+    """End a running job well. False when the lease was lost: then no part of the result may be written."""
+    result = session.connection().execute(
+        update(JobRow)
+        .where(*_guard(job_id, attempt))
+        .values(state=JobState.SUCCEEDED, finished_at=now, lease_until=None)
+    )
+    return changed(result) == 1
+
+
+def stop(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
+    """End a running job that was cancelled or ran past its deadline; which of the two, the row says."""
+    job = session.exec(select(JobRow).where(*_guard(job_id, attempt))).first()
+    if job is None:
+        return False
+    state = JobState.CANCELLED if job.cancel_requested_at is not None else JobState.EXPIRED
+    return end(session, now, job, state)
+
+
+def fail(
+    session: Session, now: datetime, job_id: str, attempt: int, error: LongreadError, *, policy: RetryPolicy
+) -> Retry | Fail | None:
+    """Record a failed attempt: queue the job again, or end it.
+
+    Returns:
+        What was decided, or None when the lease was lost meanwhile and nothing was written.
+    """
+    job = session.exec(select(JobRow).where(*_guard(job_id, attempt))).first()
+    if job is None:
+        return None
+    decision = after_failure(
+        error,
+        attempt=attempt - job.free_attempts,
+        max_attempts=policy.max_attempts,
+        engine_deaths=job.engine_deaths,
+        max_engine_deaths=policy.max_engine_deaths,
+    )
+    if isinstance(decision, Retry):
+        give_back(
+            session, now, job_id, attempt, delay_seconds=decision.delay_seconds, engine_deaths=decision.engine_deaths
+        )
+    else:
+        end(session, now, job, JobState.FAILED, decision.error)
+    return decision
+
+
+def give_back(
+    session: Session,
+    now: datetime,
+    job_id: str,
+    attempt: int,
+    *,
+    delay_seconds: float = 0.0,
+    engine_deaths: int | None = None,
+    penalty: bool = True,
+) -> bool:
+    """Put a running job back into the queue.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        job_id: The job.
+        attempt: The attempt that holds it.
+        delay_seconds: How long it may not be claimed.
+        engine_deaths: New count of engine deaths; None keeps it.
+        penalty: False when the attempt shall not count against the limit, as when a worker drains.
+    """
+    values: dict[str, Any] = {
+        "state": JobState.QUEUED,
+        "worker_id": None,
+        "lease_until": None,
+        "not_before": now + timedelta(seconds=delay_seconds) if delay_seconds else None,
+    }
+    if engine_deaths is not None:
+        values["engine_deaths"] = engine_deaths
+    if not penalty:
+        values["free_attempts"] = col(JobRow.free_attempts) + 1
+    result = session.connection().execute(update(JobRow).where(*_guard(job_id, attempt)).values(**values))
+    return changed(result) == 1
+
+
+def end(session: Session, now: datetime, job: JobRow, state: JobState, error: LongreadError | None = None) -> bool:
+    """Move a job to a terminal state, guarded by the attempt, state and lease that were read.
+
+    A read job that ends badly takes its document along, and every job that waits for that document.
+    """
+    result = session.connection().execute(
+        update(JobRow)
+        .where(
+            col(JobRow.id) == job.id,
+            col(JobRow.attempt) == job.attempt,
+            col(JobRow.state) == job.state,
+            col(JobRow.lease_until).is_(None) if job.lease_until is None else col(JobRow.lease_until) == job.lease_until,
+        )
+        .values(
+            state=state,
+            finished_at=now,
+            lease_until=None,
+            error_code=error.code if error else None,
+            error_detail=error.detail if error else None,
+        )
+    )
+    if changed(result) != 1:
+        return False
+    if job.kind == JobKind.READ and state != JobState.SUCCEEDED:
+        reason = error or InternalFailure("Reading was stopped before it was finished.")
+        session.connection().execute(
+            update(DocumentRow)
+            .where(col(DocumentRow.id) == job.document_id, col(DocumentRow.status) != "ready")
+            .values(status="failed", error_code=reason.code, error_detail=reason.detail, password=None)
+        )
+        session.connection().execute(
+            update(JobRow)
+            .where(
+                col(JobRow.document_id) == job.document_id,
+                col(JobRow.state) == JobState.QUEUED,
+                col(JobRow.tier).is_(None),
+            )
+            .values(
+                state=JobState.FAILED,
+                finished_at=now,
+                error_code=DocumentFailed.code,
+                error_detail=f"The document could not be read: {reason.detail}",
+            )
+        )
+    return True
+
+
+def request_cancel(session: Session, now: datetime, job: JobRow) -> JobState:
+    """Cancel a job: at once when it waits, by its worker when it runs. A finished job stays as it is.
+
+    Returns:
+        The state the job has now; ``running`` means that the worker has been asked.
+    """
+    state = JobState(job.state)
+    if state == JobState.QUEUED:
+        return JobState.CANCELLED if end(session, now, job, JobState.CANCELLED) else state
+    if state == JobState.RUNNING:
+        session.connection().execute(
+            update(JobRow)
+            .where(col(JobRow.id) == job.id, col(JobRow.state) == JobState.RUNNING)
+            .values(cancel_requested_at=func.coalesce(col(JobRow.cancel_requested_at), now))
+        )
+    return state
+
+
+def stop_requests(session: Session, now: datetime, *, worker_id: str) -> set[tuple[str, int]]:
+    """The (job id, attempt) pairs of a worker that were cancelled or are past their deadline."""
+    rows = session.exec(
+        select(JobRow.id, JobRow.attempt).where(
+            col(JobRow.worker_id) == worker_id,
+            col(JobRow.state) == JobState.RUNNING,
+            or_(col(JobRow.cancel_requested_at).is_not(None), col(JobRow.deadline_at) <= now),
+        )
+    ).all()
+    return set(rows)
+
+
+def release_waiting(
+    session: Session, now: datetime, document_id: str, prefix_tokens: int, tier_of: Callable[[int], str | None]
+) -> list[Doorbell]:
+    """Give the jobs that waited for a document their tier, now that its tokens are known.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        document_id: The document that became ready.
+        prefix_tokens: Tokens of its prefix.
+        tier_of: The tier that takes this many tokens together, or None when none does.
+    """
+    bells: list[Doorbell] = []
+    waiting = session.exec(
+        select(JobRow)
+        .where(
+            col(JobRow.document_id) == document_id,
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.tier).is_(None),
+        )
+        .order_by(col(JobRow.id))
+    ).all()
+    for job in waiting:
+        total = prefix_tokens + job.extra_tokens
+        tier = tier_of(total)
+        if tier is None:
+            end(session, now, job, JobState.FAILED, DocumentExceedsTiers(f"{total} tokens fit no tier."))
+            continue
+        job.tier = tier
+        job.tokens += prefix_tokens
+        session.add(job)
+        bells.append(bell(job))
+    return bells

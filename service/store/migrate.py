@@ -1,0 +1,42 @@
+"""Bring a database to the newest schema, or to any revision. The schema is made by the migrations only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import migrations
+from service.store.database import Database
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    return config
+
+
+def upgrade(database: Database, revision: str = "head") -> None:
+    """Apply every migration up to ``revision``. Safe to run again."""
+    config = _config()
+    with database.engine.execution_options(longread_write=True).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Take migrations back down to ``revision`` (``base`` for an empty database)."""
+    config = _config()
+    with database.engine.execution_options(longread_write=True).begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+
+
+def is_current(database: Database) -> bool:
+    """Whether the database stands at the newest migration."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    with database.engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision() == head

@@ -1,0 +1,119 @@
+"""Stored prefixes (token ids) and where each is warm."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlmodel import Session, col, select
+
+from service.domain.ids import new_id
+from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A prefix as an engine takes it: its token ids, and the offset of each page in them (outer = page from 1)."""
+
+    id: str
+    tokens: int
+    token_ids: array[int]
+    page_starts: Sequence[int]
+    fingerprint: str
+
+
+def pack(token_ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian unsigned 32-bit, 4 bytes a token."""
+    return array("I", token_ids).tobytes()
+
+
+def unpack(blob: bytes) -> array[int]:
+    ids = array("I")
+    ids.frombytes(blob)
+    return ids
+
+
+def store(
+    session: Session,
+    now: datetime,
+    *,
+    tenant_id: str,
+    fingerprint: str,
+    token_ids: Sequence[int],
+    page_starts: Sequence[int],
+) -> str:
+    """Keep a prefix and return its id; equal ids of one tenant are kept once, whatever file they came from."""
+    blob = pack(token_ids)
+    sha256 = hashlib.sha256(blob).hexdigest()
+    found = session.exec(
+        select(PrefixRow.id).where(
+            col(PrefixRow.tenant_id) == tenant_id,
+            col(PrefixRow.fingerprint) == fingerprint,
+            col(PrefixRow.sha256) == sha256,
+        )
+    ).first()
+    if found is not None:
+        return found
+    row = PrefixRow(
+        id=new_id("prefix"),
+        tenant_id=tenant_id,
+        fingerprint=fingerprint,
+        sha256=sha256,
+        tokens=len(token_ids),
+        token_ids=blob,
+        page_starts=list(page_starts),
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def load(session: Session, tenant_id: str, prefix_id: str) -> Prefix | None:
+    row = session.exec(
+        select(PrefixRow).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == tenant_id)
+    ).first()
+    if row is None:
+        return None
+    return Prefix(row.id, row.tokens, unpack(row.token_ids), row.page_starts, row.fingerprint)
+
+
+def note_residency(
+    session: Session, now: datetime, *, tenant_id: str, prefix_id: str, worker_id: str, tokens: int, state: str
+) -> None:
+    """Record what an engine reported about a prefix: ``warming`` or ``warm``, and how many of its tokens it holds.
+
+    ``tokens`` 0 removes the entry: the engine evicted it.
+    """
+    row = session.get(ResidencyRow, (prefix_id, worker_id))
+    if tokens == 0 and state == "warm":
+        if row is not None:
+            session.delete(row)
+        return
+    if session.get(WorkerRow, worker_id) is None:
+        return
+    if row is None:
+        row = ResidencyRow(
+            prefix_id=prefix_id,
+            worker_id=worker_id,
+            tenant_id=tenant_id,
+            state=state,
+            tokens=tokens,
+            created_at=now,
+            last_used_at=now,
+        )
+    row.state, row.tokens, row.last_used_at = state, tokens, now
+    session.add(row)
+
+
+def residencies(session: Session, tenant_id: str, prefix_ids: Sequence[str]) -> dict[str, ResidencyRow]:
+    """For each prefix that is warm or warming anywhere, its best entry: most tokens, then latest use."""
+    rows = session.exec(
+        select(ResidencyRow)
+        .where(col(ResidencyRow.tenant_id) == tenant_id, col(ResidencyRow.prefix_id).in_(prefix_ids))
+        .order_by(col(ResidencyRow.tokens), col(ResidencyRow.last_used_at))
+    ).all()
+    return {row.prefix_id: row for row in rows}

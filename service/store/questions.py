@@ -1,0 +1,217 @@
+"""Questions, their answers and their conversations. A question's state is its job's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlmodel import Session, col, select
+
+from service.domain.ids import new_id
+from service.domain.jobs import JobKind, JobState, Priority
+from service.errors import InvalidFollows, NotFound
+from service.store import jobs
+from service.store.tables import DocumentRow, JobRow, QuestionRow
+
+
+@dataclass(frozen=True, slots=True)
+class NewQuestion:
+    """An accepted question.
+
+    Attributes:
+        question: The text.
+        question_tokens: Its tokens.
+        max_output_tokens: Output budget.
+        extra_tokens: History, question, template and output budget: what is added to the document's prefix.
+        temperature: 0 is greedy.
+        json_schema: JSON Schema that the answer must follow, or None.
+        follows_id: The question this one continues.
+        priority: Order of claims.
+        deadline_seconds: Time after which it is not answered any more.
+        batch_id: The batch it belongs to.
+        item: Its place in that batch, from 0.
+    """
+
+    question: str
+    question_tokens: int
+    max_output_tokens: int
+    extra_tokens: int
+    temperature: float = 0.0
+    json_schema: dict[str, Any] | None = None
+    follows_id: str | None = None
+    priority: Priority = Priority.INTERACTIVE
+    deadline_seconds: float | None = None
+    batch_id: str | None = None
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What is stored when a question succeeds. Times in milliseconds; ``citations`` are plain JSON."""
+
+    text: str
+    finish_reason: str
+    json: Any
+    citations: list[dict[str, Any]]
+    unsupported: list[dict[str, Any]]
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    queue_ms: float
+    first_token_ms: float
+    total_ms: float
+    receipt: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One earlier exchange of a conversation."""
+
+    question: str
+    answer: str
+
+
+def ask(
+    session: Session, now: datetime, tenant_id: str, document: DocumentRow, new: NewQuestion, tier: str | None
+) -> tuple[QuestionRow, JobRow]:
+    """Store a question and its job.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        tenant_id: The tenant.
+        document: The document it is asked on.
+        new: The question.
+        tier: Where it runs; None while the document is being read.
+    """
+    question = QuestionRow(
+        id=new_id("q"),
+        tenant_id=tenant_id,
+        document_id=document.id,
+        batch_id=new.batch_id,
+        item=new.item,
+        follows_id=new.follows_id,
+        question=new.question,
+        question_tokens=new.question_tokens,
+        max_output_tokens=new.max_output_tokens,
+        temperature=new.temperature,
+        json_schema=new.json_schema,
+        created_at=now,
+    )
+    prompt_extra = new.extra_tokens - new.max_output_tokens
+    job = JobRow(
+        id=new_id("job"),
+        tenant_id=tenant_id,
+        kind=JobKind.ANSWER,
+        state=JobState.QUEUED,
+        priority=new.priority,
+        document_id=document.id,
+        question_id=question.id,
+        batch_id=new.batch_id,
+        tier=tier,
+        tokens=prompt_extra + (document.tokens or 0 if tier is not None else 0),
+        extra_tokens=new.extra_tokens,
+        deadline_at=now + timedelta(seconds=new.deadline_seconds) if new.deadline_seconds is not None else None,
+        created_at=now,
+    )
+    session.add(question)
+    session.flush()
+    session.add(job)
+    return question, job
+
+
+def get(session: Session, tenant_id: str, question_id: str) -> tuple[QuestionRow, JobRow]:
+    """The question and its job.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+    """
+    found = session.exec(
+        select(QuestionRow, JobRow)
+        .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
+        .where(col(QuestionRow.id) == question_id, col(QuestionRow.tenant_id) == tenant_id)
+    ).first()
+    if found is None:
+        raise NotFound(f"There is no question {question_id!r}.")
+    return found
+
+
+def list_page(
+    session: Session,
+    tenant_id: str,
+    *,
+    limit: int,
+    after: str | None = None,
+    document_id: str | None = None,
+    batch_id: str | None = None,
+    status: str | None = None,
+) -> list[tuple[QuestionRow, JobRow]]:
+    """Questions with their jobs, newest first; ``after`` is the last id of the page before."""
+    statement = (
+        select(QuestionRow, JobRow)
+        .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
+        .where(col(QuestionRow.tenant_id) == tenant_id)
+    )
+    if after is not None:
+        statement = statement.where(col(QuestionRow.id) < after)
+    if document_id is not None:
+        statement = statement.where(col(QuestionRow.document_id) == document_id)
+    if batch_id is not None:
+        statement = statement.where(col(QuestionRow.batch_id) == batch_id)
+    if status is not None:
+        statement = statement.where(col(JobRow.state) == status)
+    return list(session.exec(statement.order_by(col(QuestionRow.id).desc()).limit(limit)).all())
+
+
+def states(session: Session, question_ids: list[str]) -> dict[str, JobState]:
+    """The states of many questions in one query, for those who wait for them."""
+    rows = session.exec(
+        select(JobRow.question_id, JobRow.state).where(col(JobRow.question_id).in_(question_ids))
+    ).all()
+    return {question_id: JobState(state) for question_id, state in rows if question_id is not None}
+
+
+def conversation(session: Session, tenant_id: str, document_id: str, last_id: str) -> list[Turn]:
+    """The turns that lead to a question, it included, oldest first.
+
+    Raises:
+        InvalidFollows: The question does not exist, is on another document, or has no answer.
+    """
+    turns: list[Turn] = []
+    seen: set[str] = set()
+    next_id: str | None = last_id
+    while next_id is not None and next_id not in seen:
+        seen.add(next_id)
+        try:
+            row, job = get(session, tenant_id, next_id)
+        except NotFound:
+            raise InvalidFollows(f"There is no question {next_id!r} to follow.") from None
+        if row.document_id != document_id:
+            raise InvalidFollows(f"Question {next_id!r} is about another document, {row.document_id!r}.")
+        if job.state != JobState.SUCCEEDED or row.answer_text is None:
+            raise InvalidFollows(f"Question {next_id!r} has no answer: it is {job.state}.", follows_status=job.state)
+        turns.append(Turn(row.question, row.answer_text))
+        next_id = row.follows_id
+    turns.reverse()
+    return turns
+
+
+def write_answer(session: Session, now: datetime, lease: jobs.Lease, answer: Answered) -> bool:
+    """Store an answer and end its job in one transaction. False when the lease was lost: nothing is written."""
+    if not jobs.succeed(session, now, lease.job_id, lease.attempt):
+        return False
+    assert lease.question_id is not None
+    row = session.get(QuestionRow, lease.question_id)
+    assert row is not None
+    row.answer_text, row.answer_json, row.finish_reason = answer.text, answer.json, answer.finish_reason
+    row.citations, row.unsupported = answer.citations, answer.unsupported
+    row.prompt_tokens, row.cached_tokens, row.output_tokens = (
+        answer.prompt_tokens,
+        answer.cached_tokens,
+        answer.output_tokens,
+    )
+    row.queue_ms, row.first_token_ms, row.total_ms = answer.queue_ms, answer.first_token_ms, answer.total_ms
+    row.receipt = answer.receipt
+    session.add(row)
+    return True

@@ -1,0 +1,242 @@
+"""The tables. Rows never leave the store's queries unvalidated; ``table=True`` classes do not validate by themselves.
+
+Every table carries ``tenant_id``. ``workers`` serve all tenants, which is the tenant ``*``.
+Times are aware UTC, from the database's clock where a lease or a deadline depends on them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, Column, ForeignKey, Index, LargeBinary, MetaData, Text, UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+from service.store.database import UtcDateTime
+
+DEFAULT_TENANT = "default"
+ALL_TENANTS = "*"
+
+metadata: MetaData = SQLModel.metadata
+metadata.naming_convention = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def _time(*, nullable: bool = True, index: bool = False) -> Any:
+    return Field(default=None, sa_type=UtcDateTime, nullable=nullable, index=index)
+
+
+def _json(default: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    return Field(default_factory=default, sa_type=JSON, nullable=False)
+
+
+def _cascade(target: str) -> Any:
+    return Field(sa_column=Column(ForeignKey(target, ondelete="CASCADE"), nullable=False, index=True))
+
+
+class ApiKeyRow(SQLModel, table=True):
+    """An API key: its id and the SHA-256 of its 256-bit secret, never the secret."""
+
+    __tablename__: ClassVar[Any] = "api_keys"
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    name: str
+    secret_sha256: str
+    created_at: datetime = _time(nullable=False)
+    revoked_at: datetime | None = _time()
+
+
+class PrefixRow(SQLModel, table=True):
+    """The token ids every prompt on a document begins with, stored once for equal texts of a tenant.
+
+    ``token_ids`` are little-endian unsigned 32-bit; ``page_starts[i]`` is the offset of page ``i + 1`` in them.
+    ``fingerprint`` names tokenizer, chat template and system text: another one makes the prefix stale.
+    """
+
+    __tablename__: ClassVar[Any] = "prefixes"
+    __table_args__: ClassVar[Any] = (UniqueConstraint("tenant_id", "fingerprint", "sha256"),)
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    fingerprint: str
+    sha256: str
+    tokens: int
+    token_ids: bytes = Field(sa_type=LargeBinary)
+    page_starts: list[int] = _json(list)
+    created_at: datetime = _time(nullable=False)
+
+
+class DocumentRow(SQLModel, table=True):
+    __tablename__: ClassVar[Any] = "documents"
+    __table_args__: ClassVar[Any] = (UniqueConstraint("tenant_id", "sha256"),)
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    name: str
+    content_type: str
+    bytes: int
+    sha256: str
+    status: str = Field(index=True)
+    pages: int | None = None
+    pages_done: int = 0
+    tokens: int | None = None
+    tier: str | None = None
+    headroom_tokens: int | None = None
+    fits: dict[str, bool] = _json(dict)
+    ocr_pages: list[int] = _json(list)
+    page_problems: list[dict[str, Any]] = _json(list)
+    info: dict[str, Any] = _json(dict)
+    user_metadata: dict[str, Any] = _json(dict)
+    ocr: str = "auto"
+    warm: bool = True
+    password: str | None = None
+    prefix_id: str | None = Field(default=None, foreign_key="prefixes.id", index=True)
+    error_code: str | None = None
+    error_detail: str | None = None
+    created_at: datetime = _time(nullable=False)
+    ready_at: datetime | None = _time()
+
+
+class PageRow(SQLModel, table=True):
+    __tablename__: ClassVar[Any] = "pages"
+    document_id: str = Field(sa_column=Column(ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True))
+    number: int = Field(primary_key=True)
+    tenant_id: str
+    text: str = Field(sa_type=Text)
+    tokens: int
+    source: str
+    reader: str
+    label: str | None = None
+    confidence: float | None = None
+
+
+class BatchRow(SQLModel, table=True):
+    __tablename__: ClassVar[Any] = "batches"
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    task: str
+    total: int
+    user_metadata: dict[str, Any] = _json(dict)
+    created_at: datetime = _time(nullable=False)
+    cancelled_at: datetime | None = _time()
+
+
+class QuestionRow(SQLModel, table=True):
+    """What was asked and what was answered. Its state is its job's state."""
+
+    __tablename__: ClassVar[Any] = "questions"
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    document_id: str = _cascade("documents.id")
+    batch_id: str | None = Field(
+        default=None, sa_column=Column(ForeignKey("batches.id", ondelete="CASCADE"), nullable=True, index=True)
+    )
+    item: int | None = None
+    follows_id: str | None = Field(default=None, index=True)
+    question: str = Field(sa_type=Text)
+    question_tokens: int
+    max_output_tokens: int
+    temperature: float = 0.0
+    json_schema: dict[str, Any] | None = Field(default=None, sa_type=JSON, nullable=True)
+    answer_text: str | None = Field(default=None, sa_type=Text)
+    answer_json: Any = Field(default=None, sa_type=JSON, nullable=True)
+    finish_reason: str | None = None
+    citations: list[dict[str, Any]] = _json(list)
+    unsupported: list[dict[str, Any]] = _json(list)
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    queue_ms: float | None = None
+    first_token_ms: float | None = None
+    total_ms: float | None = None
+    receipt: dict[str, Any] = _json(dict)
+    created_at: datetime = _time(nullable=False)
+
+
+class JobRow(SQLModel, table=True):
+    """The queue's truth: one row for every piece of work. ``attempt`` is the fencing token."""
+
+    __tablename__: ClassVar[Any] = "jobs"
+    __table_args__: ClassVar[Any] = (
+        Index("ix_jobs_claim", "state", "kind", "tier", "priority", "id"),
+        Index("ix_jobs_lease", "state", "lease_until"),
+    )
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    kind: str
+    state: str
+    priority: int
+    document_id: str = _cascade("documents.id")
+    question_id: str | None = Field(
+        default=None, sa_column=Column(ForeignKey("questions.id", ondelete="CASCADE"), nullable=True, unique=True)
+    )
+    batch_id: str | None = Field(default=None, index=True)
+    tier: str | None = None
+    """None while the document is being read; ``ingest`` for reading."""
+    tokens: int = 0
+    """Prompt tokens this job asks an engine for, cached or not (admission and backlog)."""
+    extra_tokens: int = 0
+    """History, question and output budget: what is added to the document's prefix when the tier is chosen."""
+    attempt: int = 0
+    free_attempts: int = 0
+    """Attempts that do not count against the limit, because their worker drained."""
+    engine_deaths: int = 0
+    worker_id: str | None = Field(default=None, index=True)
+    lease_until: datetime | None = _time()
+    prefer_worker: str | None = None
+    prefer_until: datetime | None = _time()
+    not_before: datetime | None = _time()
+    deadline_at: datetime | None = _time()
+    cancel_requested_at: datetime | None = _time()
+    error_code: str | None = None
+    error_detail: str | None = None
+    created_at: datetime = _time(nullable=False)
+    started_at: datetime | None = _time()
+    finished_at: datetime | None = _time()
+
+
+class WorkerRow(SQLModel, table=True):
+    """A worker process that is or was alive; it lives as long as it beats."""
+
+    __tablename__: ClassVar[Any] = "workers"
+    id: str = Field(primary_key=True)
+    tenant_id: str = ALL_TENANTS
+    kind: str
+    state: str
+    tiers: list[str] = _json(list)
+    host: str
+    pid: int
+    info: dict[str, Any] = _json(dict)
+    started_at: datetime = _time(nullable=False)
+    beat_at: datetime = _time(nullable=False, index=True)
+
+
+class ResidencyRow(SQLModel, table=True):
+    """Which worker holds which prefix: a hint for placement that the engine's own counts correct."""
+
+    __tablename__: ClassVar[Any] = "residencies"
+    prefix_id: str = Field(sa_column=Column(ForeignKey("prefixes.id", ondelete="CASCADE"), primary_key=True))
+    worker_id: str = Field(
+        sa_column=Column(ForeignKey("workers.id", ondelete="CASCADE"), primary_key=True, index=True)
+    )
+    tenant_id: str
+    state: str
+    tokens: int
+    created_at: datetime = _time(nullable=False)
+    last_used_at: datetime = _time(nullable=False)
+
+
+class IdempotencyRow(SQLModel, table=True):
+    """An ``Idempotency-Key`` and what it was answered with, for 24 hours."""
+
+    __tablename__: ClassVar[Any] = "idempotency_keys"
+    tenant_id: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    request_sha256: str
+    status: int | None = None
+    headers: dict[str, Any] = _json(dict)
+    body: str | None = Field(default=None, sa_type=Text)
+    created_at: datetime = _time(nullable=False, index=True)

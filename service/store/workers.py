@@ -1,0 +1,32 @@
+"""Worker processes and what they hold."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete
+from sqlmodel import Session, col, select
+
+from service.store.tables import ResidencyRow, WorkerRow
+
+
+def live(session: Session, now: datetime, *, within_seconds: float, kind: str | None = None) -> list[WorkerRow]:
+    """Ready workers that beat within this time, longest running first."""
+    statement = select(WorkerRow).where(
+        col(WorkerRow.beat_at) >= now - timedelta(seconds=within_seconds), col(WorkerRow.state) == "ready"
+    )
+    if kind is not None:
+        statement = statement.where(col(WorkerRow.kind) == kind)
+    return list(session.exec(statement.order_by(col(WorkerRow.started_at))).all())
+
+
+def beat(session: Session, now: datetime, worker: WorkerRow) -> None:
+    """Write a worker's row with the present time; makes it at the first beat or when it was dropped as dead."""
+    worker.beat_at = now
+    session.merge(worker)
+
+
+def leave(session: Session, worker_id: str) -> None:
+    """Take a worker off the list, with the residencies it had: its KV cache is gone with it."""
+    session.connection().execute(delete(ResidencyRow).where(col(ResidencyRow.worker_id) == worker_id))
+    session.connection().execute(delete(WorkerRow).where(col(WorkerRow.id) == worker_id))

@@ -1,0 +1,360 @@
+"""What every worker process does around its work: claim, hold, renew, stop, record, drain.
+
+One runtime a process. Celery's threads call ``work()`` when a doorbell rings; it claims jobs in SQL until there is
+none for it. A maintenance thread renews all leases in one statement, learns of cancellations and lost leases, and
+runs the sweeps. Handlers get an ``Attempt`` and either return (they recorded the success themselves, in one
+transaction with the result) or raise.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+import structlog
+
+from service.domain.ids import new_id
+from service.domain.jobs import Fail, JobKind, Priority
+from service.domain.placement import claimable_tiers
+from service.errors import DatabaseUnavailable, EngineDied, InternalFailure, LongreadError
+from service.jobqueue import doorbell
+from service.jobqueue.doorbell import WINDOW, Bell
+from service.settings import Settings
+from service.store import jobs, maintenance, workers
+from service.store.database import Database
+from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
+from service.store.tables import WorkerRow
+
+log = structlog.stdlib.get_logger(__name__)
+
+# How often a busy worker looks for cancellations; bounds the time from a cancel to the engine's abort.
+_STOP_POLL_SECONDS = 0.3
+_FORGET_AFTER_LEASES = 20.0
+
+
+class Stopped(Exception):  # noqa: N818 - an outcome, not an error
+    """Raised inside a handler whose attempt shall not go on."""
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One claimed job on its way through this process.
+
+    Attributes:
+        lease: The claim.
+        reason: Why it shall stop: ``asked`` (cancel or deadline), ``lost`` (the lease ran out) or ``drain``.
+    """
+
+    lease: Lease
+    reason: str | None = None
+    _event: threading.Event = field(default_factory=threading.Event)
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def should_stop(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raise ``Stopped`` when the attempt shall not go on."""
+        if self._event.is_set():
+            raise Stopped(self.reason)
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Call this from the maintenance thread when the attempt shall stop; at once if it shall already."""
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def stop(self, reason: str) -> None:
+        with self._lock:
+            if self._event.is_set():
+                return
+            self.reason = reason
+            self._event.set()
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
+
+
+Handler = Callable[[Attempt], None]
+
+
+class Runtime:
+    """The process's side of the job table.
+
+    Args:
+        settings: The product's settings.
+        database: Opened by the process.
+        bell: To ring for jobs that this worker's work releases.
+        kind: ``ingest`` or ``engine``.
+        tiers: Tiers it serves; ``[INGEST_TIER]`` for an ingest worker.
+        handlers: What to do with each kind of job it claims.
+        places: Jobs it runs at once.
+        info: Facts shown about the worker (model, engine, capacity).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        bell: Bell,
+        *,
+        kind: str,
+        tiers: Collection[str],
+        handlers: dict[JobKind, Handler],
+        places: int,
+        info: dict[str, Any],
+    ) -> None:
+        self.id = new_id("w")
+        self.settings = settings
+        self.database = database
+        self.bell = bell
+        self.kind = kind
+        self.tiers = list(tiers)
+        self.handlers = handlers
+        self.places = places
+        self.info = info
+        self.policy = RetryPolicy(settings.jobs.max_attempts, settings.jobs.max_engine_deaths)
+        self.served: set[str] = set(tiers)
+        self.dead = threading.Event()
+        self._draining = threading.Event()
+        self._closed = threading.Event()
+        self._held: dict[tuple[str, int], Attempt] = {}
+        self._lock = threading.Lock()
+        self._started_at = None
+        self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
+        self._thread = threading.Thread(target=self._maintain, name="maintenance", daemon=True)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register the worker and start its maintenance thread.
+
+        Raises:
+            DatabaseUnavailable: The worker cannot be registered.
+        """
+        self._beat()
+        self._thread.start()
+        log.info("worker_ready", worker=self.id, tiers=self.tiers, places=self.places)
+
+    def drain(self, *, wait_seconds: float) -> None:
+        """Stop claiming; wait for running jobs; give back, without penalty, what is still running then."""
+        self._draining.set()
+        self._beat_or_log()
+        until = time.monotonic() + wait_seconds
+        while self._held and time.monotonic() < until:
+            time.sleep(0.05)
+        with self._lock:
+            left = list(self._held.values())
+        for attempt in left:
+            attempt.stop("drain")
+
+    def close(self) -> None:
+        """Stop the maintenance thread and take the worker off the list."""
+        self._draining.set()
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        try:
+            with self.database.write() as session:
+                workers.leave(session, self.id)
+        except DatabaseUnavailable as error:
+            log.warning("worker_not_deregistered", worker=self.id, error=error.detail)
+        self._redis.close()
+
+    def die(self, why: str) -> None:
+        """The engine is gone: claim nothing more and let the process end non-zero."""
+        if not self.dead.is_set():
+            log.error("worker_dies", worker=self.id, reason=why)
+            self._draining.set()
+            self.dead.set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._held)
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def work(self) -> int:
+        """Claim and run jobs until there is none for this worker. Returns how many ran."""
+        ran = 0
+        while (attempt := self._claim()) is not None:
+            try:
+                self._run(attempt)
+            finally:
+                with self._lock:
+                    self._held.pop((attempt.lease.job_id, attempt.lease.attempt), None)
+            ran += 1
+        return ran
+
+    def _claim(self) -> Attempt | None:
+        if self._draining.is_set():
+            return None
+        with self._lock:
+            batch = sum(a.lease.priority >= Priority.BATCH for a in self._held.values())
+        tiers = self.tiers
+        if self.kind == "engine":
+            tiers = claimable_tiers(self.settings.tier_table(), self.tiers, self.served)
+        try:
+            with self.database.write() as session:
+                lease = jobs.claim_next(
+                    session,
+                    self.database.now(session),
+                    worker_id=self.id,
+                    kinds=self.handlers,
+                    tiers=tiers,
+                    lease_seconds=self.settings.jobs.lease_seconds,
+                    include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
+                )
+                if lease is None:
+                    return None
+                attempt = Attempt(lease)
+                # Before the commit, so that no heartbeat can take the new lease for one that nobody runs.
+                with self._lock:
+                    self._held[lease.job_id, lease.attempt] = attempt
+        except DatabaseUnavailable as error:
+            log.warning("claim_failed", error=error.detail)
+            return None
+        log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
+        return attempt
+
+    def _run(self, attempt: Attempt) -> None:
+        lease = attempt.lease
+        try:
+            self.handlers[lease.kind](attempt)
+        except Stopped:
+            self._record_stop(attempt)
+        except DatabaseUnavailable as error:
+            # The lease runs out and the job is tried again; there is nowhere to write that down now.
+            log.warning("attempt_abandoned", job=lease.job_id, attempt=lease.attempt, error=error.detail)
+        except LongreadError as error:
+            self._record_failure(attempt, error)
+            if isinstance(error, EngineDied):
+                self.die(error.detail)
+        except Exception:
+            log.exception("attempt_crashed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind)
+            self._record_failure(attempt, InternalFailure("The worker met an unknown error; its log has it."))
+        else:
+            log.info("finished", job=lease.job_id, attempt=lease.attempt, kind=lease.kind)
+
+    def _record_stop(self, attempt: Attempt) -> None:
+        lease = attempt.lease
+        if attempt.reason == "lost":
+            log.warning("lease_lost", job=lease.job_id, attempt=lease.attempt)
+            return
+        try:
+            with self.database.write() as session:
+                now = self.database.now(session)
+                if attempt.reason == "asked":
+                    jobs.stop(session, now, lease.job_id, lease.attempt)
+                else:
+                    jobs.give_back(session, now, lease.job_id, lease.attempt, penalty=False)
+        except DatabaseUnavailable as error:
+            log.warning("stop_not_recorded", job=lease.job_id, attempt=lease.attempt, error=error.detail)
+        log.info("stopped", job=lease.job_id, attempt=lease.attempt, reason=attempt.reason)
+
+    def _record_failure(self, attempt: Attempt, error: LongreadError) -> None:
+        lease = attempt.lease
+        try:
+            with self.database.write() as session:
+                decision = jobs.fail(
+                    session, self.database.now(session), lease.job_id, lease.attempt, error, policy=self.policy
+                )
+        except DatabaseUnavailable as unavailable:
+            log.warning("failure_not_recorded", job=lease.job_id, attempt=lease.attempt, error=unavailable.detail)
+            return
+        outcome = "fenced_off" if decision is None else "failed" if isinstance(decision, Fail) else "retry"
+        log.warning("attempt_failed", job=lease.job_id, attempt=lease.attempt, code=error.code, outcome=outcome)
+
+    # -- maintenance ----------------------------------------------------------------------------------------------
+
+    def _maintain(self) -> None:
+        next_beat = next_sweep = time.monotonic()
+        while not self._closed.wait(_STOP_POLL_SECONDS):
+            now = time.monotonic()
+            try:
+                if now >= next_beat:
+                    next_beat = now + self.settings.jobs.heartbeat_seconds
+                    self._beat()
+                elif self._held:
+                    self._obey_stops()
+                if now >= next_sweep:
+                    next_sweep = now + self.settings.jobs.sweep_seconds
+                    self._sweep()
+            except DatabaseUnavailable as error:
+                log.warning("maintenance_failed", error=error.detail)
+            except Exception:
+                # A defect here must not end the thread: without heartbeats every running job would be lost.
+                log.exception("maintenance_crashed")
+
+    def _beat_or_log(self) -> None:
+        try:
+            self._beat()
+        except DatabaseUnavailable as error:
+            log.warning("heartbeat_failed", error=error.detail)
+
+    def _beat(self) -> None:
+        with self._lock:
+            mine = dict(self._held)
+        with self.database.write() as session:
+            now = self.database.now(session)
+            if self._started_at is None:
+                self._started_at = now
+            row = WorkerRow(
+                id=self.id,
+                kind=self.kind,
+                state="draining" if self._draining.is_set() else "ready",
+                tiers=self.tiers,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                info={**self.info, "in_flight": len(mine), "places": self.places},
+                started_at=self._started_at,
+                beat_at=now,
+            )
+            workers.beat(session, now, row)
+            held = jobs.renew(
+                session, now, worker_id=self.id, lease_seconds=self.settings.jobs.lease_seconds
+            )
+            alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
+        self.served = maintenance.served_tiers(alive) - {INGEST_TIER}
+        for key, attempt in mine.items():
+            if key not in held:
+                attempt.stop("lost")
+
+    def _obey_stops(self) -> None:
+        with self.database.read() as session:
+            asked = jobs.stop_requests(session, self.database.now(session), worker_id=self.id)
+        for key in asked:
+            with self._lock:
+                attempt = self._held.get(key)
+            if attempt is not None:
+                attempt.stop("asked")
+
+    def _sweep(self) -> None:
+        with self.database.write() as session:
+            now = self.database.now(session)
+            swept = maintenance.sweep(session, now, self.policy)
+            maintenance.forget(
+                session, now, dead_after_seconds=self.settings.jobs.lease_seconds * _FORGET_AFTER_LEASES
+            )
+            waiting = maintenance.claimable(session, now)
+        if swept.requeued or swept.failed or swept.expired:
+            log.info("swept", requeued=swept.requeued, failed=swept.failed, expired=swept.expired)
+        if not waiting:
+            return
+        try:
+            rung = doorbell.rung(self._redis, waiting)
+        except redis.RedisError as error:
+            log.warning("broker_away", error=type(error).__name__)
+            return
+        missing = maintenance.bells_missing(waiting, rung, window=WINDOW)
+        if missing:
+            log.info("doorbells_topped_up", rung=self.bell.top_up(missing, self.served))
