@@ -214,15 +214,15 @@ class Runtime:
                     lease_seconds=self.settings.jobs.lease_seconds,
                     include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
                 )
-                if lease is None:
-                    return None
-                attempt = Attempt(lease)
-                # Before the commit, so that no heartbeat can take the new lease for one that nobody runs.
-                with self._lock:
-                    self._held[lease.job_id, lease.attempt] = attempt
         except DatabaseUnavailable as error:
             log.warning("claim_failed", error=error.detail)
             return None
+        if lease is None:
+            return None
+        # After the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
+        attempt = Attempt(lease)
+        with self._lock:
+            self._held[lease.job_id, lease.attempt] = attempt
         log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
         return attempt
 
