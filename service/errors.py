@@ -302,6 +302,15 @@ class NoTextLayer(DocumentError):
     code = "no_text_layer"
 
 
+class DynamicForm(DocumentError):
+    """The document is a dynamic XFA form, which has no pages of its own.
+
+    Open it in Adobe Acrobat or Reader, print it to a new PDF and upload that.
+    """
+
+    code = "dynamic_form"
+
+
 class TooManyPages(DocumentError):
     """The document has more pages than this installation reads.
 

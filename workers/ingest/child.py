@@ -1,0 +1,106 @@
+"""The process that touches documents. Started by ``workers.ingest.sandbox``, never imported by a parent's code path.
+
+It imports a reader only after it is confined, speaks frames on its standard streams, and ends after one file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from typing import Any
+
+from service.errors import DocumentError
+from workers.ingest import confine
+from workers.ingest.frames import Frame, encode
+
+_MAX_REQUEST_BYTES = 4 * 1024 * 1024
+
+
+class Channel:
+    """The child's end of the pipes."""
+
+    def send(self, frame: Frame) -> None:
+        """Writes a frame whole; blocks while the parent is busy, which bounds what is in flight."""
+        data = memoryview(encode(frame))
+        while data:
+            data = data[os.write(1, data) :]
+
+    def receive(self) -> Frame | None:
+        """The next frame from the parent, None when there will be none."""
+        import json  # noqa: PLC0415  -- already loaded by frames; here for the reader of this function.
+
+        head = _read_exactly(4)
+        if head is None:
+            return None
+        length = int.from_bytes(head, "big")
+        body = _read_exactly(length) if length <= _MAX_REQUEST_BYTES else None
+        return None if body is None else json.loads(body)
+
+
+def main() -> None:
+    """Reads one request, serves it and ends. Exit code 0 also after a failure that was reported in a frame."""
+    channel = Channel()
+    request = channel.receive()
+    if request is None:
+        return
+    size = os.fstat(request["fd"]).st_size
+    confine.limit_resources(request["limits"], file_bytes=size)
+    dropped = confine.confine(readable=_readable(request))
+    try:
+        if size == 0:
+            channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
+            return
+        _serve(request, channel, size, dropped)
+    except DocumentError as problem:
+        channel.send({"kind": "failed", "code": problem.code, "detail": problem.detail})
+    except MemoryError:
+        channel.send({"kind": "failed", "code": "reading_out_of_memory", "detail": ""})
+    except Exception as problem:  # noqa: BLE001  -- readers raise anything; the parent decides by the type's name.
+        channel.send({"kind": "failed", "code": "reader_crashed", "detail": type(problem).__name__})
+
+
+def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> None:
+    task = request["task"]
+    # Copy-on-write, because ctypes takes only writable buffers; nothing writes to it.
+    mapped = mmap.mmap(request["fd"], size, access=mmap.ACCESS_COPY)
+    channel.send({"kind": "confined", "dropped": dropped})
+    if task == "pdf":
+        from workers.ingest.pdf_task import read_pdf  # noqa: PLC0415  -- each task loads its own reader only.
+
+        read_pdf(mapped, request, channel)
+    elif task == "ocr":
+        from workers.ingest.ocr_task import read_images  # noqa: PLC0415
+
+        read_images(mapped, request, channel)
+    else:
+        from workers.ingest.section_task import read_sections  # noqa: PLC0415
+
+        read_sections(mapped, request, channel)
+    channel.send({"kind": "end"})
+
+
+def _readable(request: dict[str, Any]) -> tuple[str, ...]:
+    """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
+    root = sys.path[0]
+    return (
+        sys.prefix,
+        sys.base_prefix + "/lib",
+        f"{root}/workers",
+        f"{root}/service",
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/share/fonts",
+        "/usr/share/zoneinfo",
+    )
+
+
+def _read_exactly(length: int) -> bytes | None:
+    data = b""
+    while len(data) < length:
+        part = os.read(0, length - len(data))
+        if not part:
+            return None
+        data += part
+    return data

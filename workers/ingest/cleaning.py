@@ -1,0 +1,67 @@
+"""Turns what a reader gives for a page into text that people and models read: pure functions on strings.
+
+Nothing is reworded. What is changed: line ends, control and invisible characters, ligatures and presentation forms,
+hyphens at line ends, and whitespace beyond what keeps lines and table cells apart.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Letters with a compatibility form that stands for one or more ordinary letters: Latin ligatures, Arabic presentation
+# forms, Kangxi radicals and compatibility ideographs. A tokenizer splits them into bytes and a search misses them.
+_FORMS = re.compile("[\ufb00-\ufb06\ufb13-\ufb17\ufb1d-\ufb4f\ufb50-\ufdfb\ufe70-\ufefc\u2f00-\u2fd5\uf900-\ufaff]+")
+# Characters that show nothing: zero-width space, word joiner, byte order mark, bidi controls, tags. They carry hidden
+# instructions as easily as layout, so they go. The joiners U+200C and U+200D shape Persian and emoji and stay.
+_INVISIBLE = re.compile(
+    "[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\uffff]")
+_LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f]")
+_WIDE_GAPS = re.compile(" {3,}")
+_EDGE_SPACES = re.compile("(?: +(?=\n))|(?<=\n) +")
+_BLANK_LINES = re.compile("\n{3,}")
+# pdfium puts U+FFFE where a hyphen ended a line and drops the line end; U+00AD is a hyphen that only shows there.
+_BROKEN_WORD = re.compile("(\\w?)[\ufffe\u00ad]\n?(\\w?)")
+_HYPHEN_AT_LINE_END = re.compile("(?<=[^\\W\\d_])[-\u2010]\n(?=[^\\W\\d_])")
+
+
+def clean_page_text(text: str) -> str:
+    """A page's text, cleaned. Idempotent. No form feeds, tabs, runs of blank lines or of more than two spaces."""
+    if "\r" in text or "\x0c" in text or not text.isascii():
+        text = _LINE_ENDS.sub("\n", text)
+    text = _CONTROLS.sub("", text)
+    text = _SPACES.sub(" ", text)
+    if not text.isascii():
+        text = _INVISIBLE.sub("", text)
+        text = _FORMS.sub(_ordinary, text)
+        text = _BROKEN_WORD.sub(_mend, text)
+    if "  " in text:
+        text = _WIDE_GAPS.sub("  ", text)
+    text = _EDGE_SPACES.sub("", text)
+    text = _HYPHEN_AT_LINE_END.sub(_join_hyphen, text)
+    if "\n\n\n" in text:
+        text = _BLANK_LINES.sub("\n\n", text)
+    return text.strip(" \n\ufffe")
+
+
+def _ordinary(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", match.group())
+
+
+def _mend(match: re.Match[str]) -> str:
+    """Joins a word broken at a line end; a hyphen stays where it belongs to a number or a name (COVID-19, Anglo-Saxon)."""
+    before, after = match.group(1), match.group(2)
+    soft = "\u00ad" in match.group()
+    if soft or (before.islower() and after.islower()):
+        return before + after
+    if not after:
+        return before + "-"
+    return f"{before}-{after}"
+
+
+def _join_hyphen(match: re.Match[str]) -> str:
+    before, after = match.string[match.start() - 1], match.string[match.end()]
+    return "" if before.islower() and after.islower() else "-"

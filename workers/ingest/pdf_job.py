@@ -1,0 +1,219 @@
+"""Reads a PDF from the parent's side: opening, sharing pages out to children, recovering from their deaths, OCR."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+
+from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer
+from workers.ingest import ocr_job
+from workers.ingest.assembling import Assembler
+from workers.ingest.contract import Opened, PageProblem, PageText, ReadLimits, ReadOptions
+from workers.ingest.frames import BadFrame, Frame, opened_from, page_from
+from workers.ingest.sandbox import ReadingChild
+from workers.ingest.shards import Clock, Death, Shard, ShardLoop, Stopped, error_for
+from workers.ingest.verdicts import error_from_code
+
+# Long enough to keep both children's page order close to the file's, short enough to share the work evenly.
+_BLOCK_PAGES = 32
+_PDFIUM_DEATHS = 3
+_PLACEHOLDER_MAX_CHARS = 2000
+
+
+class PdfJob:
+    """One PDF. ``run`` returns after every page has been delivered, or raises."""
+
+    def __init__(
+        self,
+        fd: int,
+        options: ReadOptions,
+        limits: ReadLimits,
+        *,
+        on_opened: Callable[[Opened], None],
+        on_page: Callable[[PageText], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._fd, self._options, self._limits = fd, options, limits
+        self._on_opened, self._on_page, self._should_stop = on_opened, on_page, should_stop
+        self._opened: Opened | None = None
+        self._assembler: Assembler | None = None
+        self._avoid_on_open: set[str] = set()
+        self._is_xfa = False
+        self._restarts = 0
+        self._pdfium_deaths = 0
+        self._first_text = ""
+        self._shards: list[Shard] = [Shard(deque())]
+        self.children = 0
+        self._loop = ShardLoop(
+            Clock(limits.wall_seconds, limits.page_seconds, self._spent_elsewhere),
+            max_memory_bytes=limits.max_memory_bytes,
+            should_stop=should_stop,
+            handle=self._handle,
+            lost=self._lost,
+        )
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Resident memory of the largest child."""
+        return self._loop.peak_memory_bytes
+
+    def run(self) -> Assembler:
+        """Reads everything. Raises a DocumentError or Stopped; leaves no child behind."""
+        try:
+            self._start(self._shards[0])
+            self._loop.run(self._shards, until=lambda: self._opened is not None)
+            opened, assembler = self._require_open()
+            self._on_opened(opened)
+            self._share_out(opened.pages)
+            self._loop.run(self._shards)
+        finally:
+            self._close()
+        self._refuse_xfa(assembler)
+        if assembler.awaiting_ocr:
+            ocr = ocr_job.OcrJob(
+                self._fd, self._options, self._limits, assembler, self._should_stop, self._avoid_on_open
+            )
+            ocr.run()
+            self.children += ocr.children
+        self._require_text(assembler)
+        return assembler
+
+    def _require_open(self) -> tuple[Opened, Assembler]:
+        if self._opened is None or self._assembler is None:
+            raise DamagedFile("No reader finds the document's pages.")
+        return self._opened, self._assembler
+
+    def _start(self, shard: Shard) -> None:
+        request: Frame = {
+            "task": "pdf",
+            "password": self._options.password,
+            "avoid": sorted(self._avoid_on_open),
+            "limits": asdict(self._limits),
+        }
+        shard.child = ReadingChild(request, fd=self._fd, max_frame_bytes=4 * self._limits.max_page_chars + 64 * 1024)
+        shard.ordered = False
+        shard.at_work = "pypdf" if "pdfium" in self._avoid_on_open else "pdfium"
+        self.children += 1
+
+    def _share_out(self, pages: int) -> None:
+        count = self._limits.max_children if pages >= self._limits.parallel_from_pages else 1
+        first = self._shards[0]
+        self._shards += [Shard(deque()) for _ in range(count - 1)]
+        for number in range(1, pages + 1):
+            self._shards[(number - 1) // _BLOCK_PAGES % count].pages.append(number)
+        self._order(first)
+        for shard in self._shards[1:]:
+            self._start(shard)
+
+    def _order(self, shard: Shard) -> None:
+        if shard.child is not None:
+            avoid = {str(page): sorted(readers) for page, readers in shard.avoid.items()}
+            shard.child.send({"kind": "pages", "pages": list(shard.pages), "avoid": avoid})
+            shard.ordered = True
+
+    def _handle(self, shard: Shard, frame: Frame) -> None:
+        kind = frame["kind"]
+        if kind == "opened":
+            self._take_opened(shard, frame)
+        elif kind == "trying":
+            shard.at_work = str(frame.get("reader"))
+        elif kind == "page":
+            self._take_page(shard, frame)
+        elif kind == "failed":
+            self._take_failure(shard, frame)
+
+    def _take_opened(self, shard: Shard, frame: Frame) -> None:
+        opened = opened_from(frame)
+        if self._opened is None:
+            if opened.pages > self._limits.max_pages:
+                raise BadFrame("more pages than the child may report")
+            self._opened = opened
+            self._is_xfa = frame.get("xfa") is True
+            self._assembler = Assembler(opened.pages, max_text_chars=self._limits.max_text_chars, on_page=self._on_page)
+        elif opened.pages != self._opened.pages and "pdfium" not in self._avoid_on_open:
+            raise BadFrame("another child counted other pages")
+        if shard.pages and not shard.ordered:
+            self._order(shard)
+
+    def _take_page(self, shard: Shard, frame: Frame) -> None:
+        page, problem, wants_ocr = page_from(frame, max_page_chars=self._limits.max_page_chars)
+        if not shard.pages or page.number != shard.pages[0] or self._assembler is None:
+            raise BadFrame("a page that was not asked for")
+        shard.pages.popleft()
+        shard.at_work = "pypdf" if "pdfium" in self._avoid_on_open else "pdfium"
+        if page.number == 1:
+            self._first_text = page.text
+        self._place(page, problem, wants_ocr=wants_ocr)
+
+    def _place(self, page: PageText, problem: PageProblem | None, *, wants_ocr: bool) -> None:
+        assert self._assembler is not None
+        if self._options.ocr == "force" or (wants_ocr and self._options.ocr == "auto"):
+            self._assembler.put_aside(page, problem)
+        else:
+            self._assembler.add(page, problem)
+
+    def _take_failure(self, shard: Shard, frame: Frame) -> None:
+        code, detail = str(frame.get("code")), str(frame.get("detail"))[:300]
+        if code in {"reader_crashed", "reading_out_of_memory"}:
+            # The child ended by itself; what it was doing decides, as for any other death.
+            self._loop.failure_codes[id(shard)] = code
+            if not shard.pages:
+                shard.pages.append(0)
+            return
+        raise error_from_code(code, detail)
+
+    def _lost(self, shard: Shard, death: Death) -> None:
+        self._restarts += 1
+        if self._opened is None:
+            shard.pages.clear()
+            if "pdfium" in self._avoid_on_open:
+                raise error_for(death, "Every reader failed while it opened the document.")
+            self._avoid_on_open.add("pdfium")
+            self._start(shard)
+            return
+        if self._restarts > self._limits.max_restarts:
+            page = shard.pages[0] if shard.pages else 0
+            raise error_for(death, f"Reading failed {self._restarts} times, last on page {page}.")
+        if not shard.pages:
+            return
+        self._blame(shard, death)
+        if shard.pages:
+            self._start(shard)
+
+    def _blame(self, shard: Shard, death: Death) -> None:
+        """Notes which reader did not survive which page; a page that no reader survives is given up."""
+        page = shard.pages[0]
+        avoid = shard.avoid.setdefault(page, set())
+        avoid.add(shard.at_work)
+        if shard.at_work == "pdfium":
+            self._pdfium_deaths += 1
+            if self._pdfium_deaths >= _PDFIUM_DEATHS:
+                self._avoid_on_open.add("pdfium")
+        if {"pdfium", "pypdf"} <= avoid or ("pdfium" in self._avoid_on_open and "pypdf" in avoid):
+            shard.pages.popleft()
+            problem = PageProblem(page, "page_unreadable", f"No reader survived the page ({death.replace('_', ' ')}).")
+            self._place(PageText(page, "", "pdf", "none"), problem, wants_ocr=True)
+
+    def _refuse_xfa(self, assembler: Assembler) -> None:
+        text = self._first_text
+        placeholder = len(text) < _PLACEHOLDER_MAX_CHARS and "please wait" in text.lower()
+        if self._is_xfa and assembler.pages == 1 and (placeholder or not text):
+            raise DynamicForm("The document is a dynamic XFA form; its pages exist only inside Adobe's programs.")
+
+    def _require_text(self, assembler: Assembler) -> None:
+        if assembler.text_pages:
+            return
+        raise NoTextLayer(ocr_job.explain_no_text(self._options, assembler))
+
+    def _spent_elsewhere(self) -> float:
+        return self._assembler.callback_seconds if self._assembler is not None else 0.0
+
+    def _close(self) -> None:
+        for shard in self._shards:
+            if shard.child is not None:
+                shard.child.close()
+                shard.child = None
+
+
+__all__ = ["DocumentError", "PdfJob", "Stopped"]

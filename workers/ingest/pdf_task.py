@@ -1,0 +1,106 @@
+"""Reads a PDF inside a child: opens it with one of two readers, then the pages that the parent asks for.
+
+pdfium reads the text; pypdf decides what the encryption is when pdfium does not open the file, and reads again the
+pages on which pdfium fails, finds nothing although the page has text, or finds rubbish.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Protocol
+
+from pypdfium2 import PdfiumError  # noqa: TID251  -- the error of pdfium_reader's own calls.
+
+from service.errors import DamagedFile, DocumentError, NoPages, TooManyPages, UnsupportedEncryption
+from workers.ingest.frames import Frame
+from workers.ingest.pdf_pages import PageReader
+from workers.ingest.pdfium_reader import PdfiumFile, Refused
+
+
+class Channel(Protocol):
+    """The child's pipes."""
+
+    def send(self, frame: Frame) -> None: ...
+    def receive(self) -> Frame | None: ...
+
+
+def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
+    """Serves one ``pdf`` request: sends ``opened``, waits for ``pages``, sends each page asked for.
+
+    Raises:
+        DocumentError: the file does not open; its code tells the parent why.
+    """
+    reader = open_pdf(data, password=request.get("password"), avoid=frozenset(request.get("avoid", ())))
+    limits = request["limits"]
+    if reader.pages > int(limits["max_pages"]):
+        raise TooManyPages(f"The document has {reader.pages} pages; at most {limits['max_pages']} are read.")
+    channel.send(
+        {
+            "kind": "opened",
+            "pages": reader.pages,
+            "encrypted": reader.encrypted,
+            "metadata": reader.metadata(),
+            "xfa": reader.is_xfa,
+        }
+    )
+    order = channel.receive()
+    if order is None:
+        return
+    avoid: dict[str, list[str]] = order.get("avoid", {})
+    for number in order["pages"]:
+        channel.send(
+            reader.read(
+                number,
+                avoid=frozenset(avoid.get(str(number), ())),
+                max_chars=int(limits["max_page_chars"]),
+                trying=lambda name, page=number: channel.send({"kind": "trying", "number": page, "reader": name}),
+            )
+        )
+
+
+def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) -> PageReader:
+    """Opens the file with pdfium, or with pypdf where pdfium refuses it.
+
+    Raises DamagedFile, NoPages, PasswordRequired, WrongPassword or UnsupportedEncryption.
+    """
+    if "pdfium" not in avoid:
+        try:
+            first = PdfiumFile(data, password)
+        except Refused as refusal:
+            return _open_refused(data, password, refusal)
+        if first.pages > 0:
+            return PageReader(data, password, first)
+    from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415  -- pypdf costs 0.2 s; most files never need it.
+
+    second = PypdfFile(data, password)
+    if second.pages < 1:
+        raise NoPages("The document has no pages.")
+    return PageReader(data, password, None, second)
+
+
+def _open_refused(data: mmap.mmap, password: str | None, refusal: Refused) -> PageReader:
+    from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415
+
+    try:
+        second = PypdfFile(data, password)
+    except DamagedFile as problem:
+        if refusal.why == "security":
+            raise UnsupportedEncryption("The document's security handler is not one that can be read.") from problem
+        raise
+    if second.pages < 1:
+        raise NoPages("The document has no pages.")
+    if second.encrypted:
+        # pdfium takes some files as locked that pypdf opens; it still reads a decrypted copy better than pypdf does.
+        try:
+            copy = second.decrypted_copy()
+            return PageReader(data, password, PdfiumFile(copy, None), second, encrypted=True)
+        except (Refused, MemoryError):
+            pass
+        except DocumentError:
+            raise
+        except Exception as problem:  # noqa: BLE001  -- pypdf's writer raises anything on odd files; its reader remains.
+            _ = problem
+    return PageReader(data, password, None, second, encrypted=second.encrypted)
+
+
+__all__ = ["PdfiumError", "open_pdf", "read_pdf"]

@@ -1,0 +1,192 @@
+"""The only pypdfium2 import: opens a PDF with pdfium and reads pages. For use in a reading child only.
+
+pdfium is not thread-safe, even across documents, and a malformed file can abort the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as c
+
+Refusal = Literal["password", "security", "damaged"]
+_META_TAGS = {
+    "title": b"Title",
+    "author": b"Author",
+    "subject": b"Subject",
+    "keywords": b"Keywords",
+    "creator": b"Creator",
+    "producer": b"Producer",
+    "created": b"CreationDate",
+    "modified": b"ModDate",
+}
+# Objects looked at to tell whether an empty page has marks. A million-operator page would take seconds to walk.
+_MAX_OBJECTS = 2000
+_MAX_FORM_DEPTH = 3
+# Annotations that show text of their own. Links and pop-ups show none.
+_SHOWN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_WIDGET, c.FPDF_ANNOT_FREETEXT, c.FPDF_ANNOT_STAMP})
+_MAX_ANNOTATIONS = 2000
+
+
+class Refused(Exception):
+    """pdfium does not open the file; ``why`` is its own reason."""
+
+    def __init__(self, why: Refusal) -> None:
+        super().__init__(why)
+        self.why: Refusal = why
+
+
+@dataclass(frozen=True)
+class PageMarks:
+    """What a page without (much) text shows: text objects, images, paths; the largest image's share of the page."""
+
+    text: bool
+    images: bool
+    paths: bool
+    image_share: float
+
+
+class PdfiumFile:
+    """A PDF open in pdfium. Pages count from 1."""
+
+    def __init__(self, data: mmap.mmap | bytes, password: str | None) -> None:
+        """Opens the file without copying it. Raises Refused."""
+        if isinstance(data, mmap.mmap):
+            source: Any = (ctypes.c_ubyte * len(data)).from_buffer(data)
+        else:
+            source = data
+        try:
+            self._document = pdfium.PdfDocument(source, password=password)
+        except pdfium.PdfiumError as problem:
+            reasons: dict[int, Refusal] = {c.FPDF_ERR_PASSWORD: "password", c.FPDF_ERR_SECURITY: "security"}
+            raise Refused(reasons.get(getattr(problem, "err_code", 0) or 0, "damaged")) from problem
+        self.pages = len(self._document)
+        self.encrypted = c.FPDF_GetSecurityHandlerRevision(self._document) >= 0
+        self.form_type = int(c.FPDF_GetFormType(self._document))
+        if self.form_type != c.FORMTYPE_NONE:
+            # Makes pdfium draw the values of fields that have no appearance of their own.
+            self._document.init_forms()
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the document has interactive form fields."""
+        return self.form_type != c.FORMTYPE_NONE
+
+    @property
+    def is_xfa(self) -> bool:
+        """Whether the form's real content is an XFA template, which only Adobe's programs show."""
+        return self.form_type == c.FORMTYPE_XFA_FULL
+
+    def metadata(self) -> dict[str, str]:
+        """The information dictionary's entries; XMP is not parsed."""
+        found: dict[str, str] = {}
+        for key, tag in _META_TAGS.items():
+            size = int(c.FPDF_GetMetaText(self._document, tag, None, 0))
+            if 2 < size <= 64 * 1024:
+                buffer = ctypes.create_string_buffer(size)
+                c.FPDF_GetMetaText(self._document, tag, buffer, size)
+                found[key] = buffer.raw[: size - 2].decode("utf-16-le", "ignore")
+        return found
+
+    def label(self, number: int) -> str | None:
+        """The page's printed label (``iv``, ``A-3``), None where the document has none."""
+        size = int(c.FPDF_GetPageLabel(self._document, number - 1, None, 0))
+        if not 2 < size <= 512:
+            return None
+        buffer = ctypes.create_string_buffer(size)
+        c.FPDF_GetPageLabel(self._document, number - 1, buffer, size)
+        return buffer.raw[: size - 2].decode("utf-16-le", "ignore") or None
+
+    def page(self, number: int) -> PdfiumPage:
+        """Loads a page. Raises pypdfium2's PdfiumError when pdfium cannot.
+
+        Forms and visible annotations are drawn into the page first, so that their text comes in its place.
+        """
+        page = self._document.get_page(number - 1)
+        if _shows_annotations(page) and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
+            page.close()
+            page = self._document.get_page(number - 1)
+        return PdfiumPage(page)
+
+
+class PdfiumPage:
+    """One loaded page; ``close`` frees its memory, which would otherwise grow with the document."""
+
+    def __init__(self, page: pdfium.PdfPage) -> None:
+        self._page = page
+        self.lost_chars = 0
+
+    def close(self) -> None:
+        """Frees the page."""
+        self._page.close()
+
+    def text(self) -> str:
+        """The page's text as pdfium orders it.
+
+        Sets ``lost_chars``: how many glyphs pdfium knows no character for.
+        """
+        text_page = self._page.get_textpage()
+        try:
+            count = text_page.count_chars()
+            text = text_page.get_text_range() if count > 0 else ""
+            if count > len(text):
+                self.lost_chars = _count_unmapped(text_page, count)
+            return text
+        finally:
+            text_page.close()
+
+    def marks(self) -> PageMarks:
+        """What is on the page, by its first objects; forms are looked into."""
+        width, height = self._page.get_size()
+        area = max(1.0, width * height)
+        text = images = paths = False
+        share = 0.0
+        for seen, item in enumerate(self._page.get_objects(max_depth=_MAX_FORM_DEPTH)):
+            if seen >= _MAX_OBJECTS:
+                break
+            if item.type == c.FPDF_PAGEOBJ_TEXT:
+                text = True
+            elif item.type == c.FPDF_PAGEOBJ_IMAGE:
+                images = True
+                left, bottom, right, top = item.get_bounds()
+                share = max(share, abs((right - left) * (top - bottom)) / area)
+            elif item.type in {c.FPDF_PAGEOBJ_PATH, c.FPDF_PAGEOBJ_SHADING}:
+                paths = True
+        return PageMarks(text, images, paths, min(1.0, share))
+
+    def image(self, *, max_pixels: int, dpi: int) -> Any:
+        """The page as a BGR array (height, width, 3), uint8, at ``dpi`` or less so that ``max_pixels`` holds."""
+        width, height = self._page.get_size()
+        scale = dpi / 72
+        pixels = max(1.0, width * height * scale * scale)
+        if pixels > max_pixels:
+            scale *= (max_pixels / pixels) ** 0.5
+        bitmap = self._page.render(scale=scale, may_draw_forms=True)
+        try:
+            return bitmap.to_numpy().copy()
+        finally:
+            bitmap.close()
+
+
+def _shows_annotations(page: pdfium.PdfPage) -> bool:
+    for index in range(min(int(c.FPDFPage_GetAnnotCount(page)), _MAX_ANNOTATIONS)):
+        annotation = c.FPDFPage_GetAnnot(page, index)
+        if not annotation:
+            continue
+        subtype = int(c.FPDFAnnot_GetSubtype(annotation))
+        c.FPDFPage_CloseAnnot(annotation)
+        if subtype in _SHOWN_ANNOTATIONS:
+            return True
+    return False
+
+
+def _count_unmapped(text_page: Any, count: int) -> int:
+    return sum(
+        1
+        for index in range(min(count, 5000))
+        if c.FPDFText_GetUnicode(text_page, index) == 0 or c.FPDFText_HasUnicodeMapError(text_page, index) == 1
+    )
