@@ -1,0 +1,95 @@
+"""Run Celery in this process around a runtime, and drain in an order that Celery alone does not keep.
+
+Celery's threads pool has no time limits and waits for running threads without bound when it stops; so the runtime
+drains itself: stop claiming, wait, give back, shut down, and leave the process in any case.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from celery import Celery
+from celery import signals as celery_signals
+
+from service.jobqueue.names import RUN_TASK, tier_queue, worker_queue
+from workers.runtime import Runtime
+
+log = structlog.stdlib.get_logger(__name__)
+
+_GRACE_SECONDS = 10.0
+_ENGINE_DEAD_STATUS = 70
+"""Exit status of a process whose engine died (EX_SOFTWARE); the supervisor starts it again."""
+
+
+def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
+    """Consume until SIGTERM, SIGINT or the engine's death.
+
+    Args:
+        app: The Celery application.
+        runtime: Registered already (``Runtime.start``).
+        shutdown: Ends the engine and whatever else the process holds; called once, after the last job.
+
+    Returns:
+        The process's exit status.
+    """
+
+    @app.task(name=RUN_TASK, ignore_result=True)
+    def run_job(job_id: str | None = None) -> None:
+        """A doorbell: something waits. The id is for tracing; the claim takes the best job there is."""
+        del job_id
+        runtime.work()
+
+    del run_job
+    drained = threading.Event()
+
+    def drain() -> None:
+        wait = 0.0 if runtime.dead.is_set() else runtime.settings.jobs.drain_seconds
+        runtime.drain(wait_seconds=wait)
+        drained.set()
+
+    def on_shutdown(**_: Any) -> None:
+        _start_thread(drain, "drain")
+        _start_thread(_leave_in_any_case, "last-resort", runtime)
+
+    celery_signals.worker_shutting_down.connect(on_shutdown, weak=False)
+    _start_thread(_stop_when_dead, "watch-engine", runtime)
+    queues = [tier_queue(tier) for tier in runtime.tiers] + [worker_queue(runtime.id)]
+    app.worker_main(
+        [
+            "worker",
+            "--pool=threads",
+            f"--concurrency={runtime.places}",
+            f"--queues={','.join(queues)}",
+            f"--hostname={runtime.id}@%h",
+            "--without-gossip",
+            "--without-mingle",
+            "--without-heartbeat",
+            "--loglevel=WARNING",
+        ]
+    )
+    drained.wait(timeout=1.0)
+    runtime.close()
+    shutdown()
+    return _ENGINE_DEAD_STATUS if runtime.dead.is_set() else 0
+
+
+def _start_thread(target: Callable[..., None], name: str, *args: Any) -> None:
+    threading.Thread(target=target, args=args, name=name, daemon=True).start()
+
+
+def _stop_when_dead(runtime: Runtime) -> None:
+    runtime.dead.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _leave_in_any_case(runtime: Runtime) -> None:
+    wait = 0.0 if runtime.dead.is_set() else runtime.settings.jobs.drain_seconds
+    time.sleep(wait + _GRACE_SECONDS)
+    log.error("left_without_waiting", worker=runtime.id, in_flight=runtime.in_flight)
+    os._exit(_ENGINE_DEAD_STATUS if runtime.dead.is_set() else 75)

@@ -1,0 +1,65 @@
+"""Make a document's prefix from its stored pages, and make it anew when the served model changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from service.domain.tiers import TierTable
+from service.errors import InternalFailure
+from service.store import documents, prefixes
+from service.store.database import Database
+from service.store.prefixes import Prefix
+from service.store.tables import DocumentRow
+from service.tokens.prompt import PromptEncoder
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def tier_for_total(table: TierTable, document_tier: str | None) -> Callable[[int], str | None]:
+    """The tier that takes this many tokens together for a document of this tier; None when none does."""
+
+    def choose(total: int) -> str | None:
+        if document_tier is None:
+            return None
+        tier = table.for_request(document_tier, total)
+        return tier.name if tier else None
+
+    return choose
+
+
+def current_prefix(
+    database: Database, encoder: PromptEncoder, tiers: TierTable, document: DocumentRow
+) -> Prefix:
+    """The document's prefix under the served model; counted and stored anew when the stored one is another model's.
+
+    Raises:
+        InternalFailure: The document has no prefix although it is ready.
+    """
+    if document.prefix_id is None:
+        raise InternalFailure(f"Document {document.id} is {document.status} and has no prefix.")
+    with database.read() as session:
+        prefix = prefixes.load(session, document.tenant_id, document.prefix_id)
+        if prefix is not None and prefix.fingerprint == encoder.fingerprint:
+            return prefix
+        pages = documents.page_texts(session, document.tenant_id, document.id)
+    ids, starts = encoder.prefix([encoder.page(page.number, page.text) for page in pages])
+    fit = tiers.fit(len(ids))
+    with database.write() as session:
+        prefix_id = prefixes.store(
+            session,
+            database.now(session),
+            tenant_id=document.tenant_id,
+            fingerprint=encoder.fingerprint,
+            token_ids=ids,
+            page_starts=starts,
+        )
+        row = documents.get(session, document.tenant_id, document.id)
+        row.prefix_id, row.tokens = prefix_id, len(ids)
+        row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
+        session.add(row)
+        stored = prefixes.load(session, document.tenant_id, prefix_id)
+    log.info("prefix_recounted", document=document.id, tokens=len(ids), tier=fit.tier)
+    assert stored is not None
+    return stored
