@@ -383,6 +383,15 @@ class PromptTooLong(JobError):
     code = "prompt_too_long"
 
 
+class InvalidModelOutput(JobError):
+    """The model's output does not follow the requested schema.
+
+    Ask with a larger ``max_output_tokens``, or simplify the schema.
+    """
+
+    code = "invalid_model_output"
+
+
 class EngineDied(JobError):
     """The engine died while it worked on this job.
 

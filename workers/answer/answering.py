@@ -1,0 +1,285 @@
+"""Answer one question, or warm one prefix, on this process's engine. Runs on engine workers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+import jsonschema
+import structlog
+
+from service.domain.citations import Evidence, PageIndex, SourcePage, cited_pages
+from service.domain.jobs import JobKind
+from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
+from service.store import documents, prefixes, questions
+from service.store.database import Database
+from service.store.jobs import Lease, succeed
+from service.store.prefixes import Prefix
+from service.store.questions import Answered
+from service.store.tables import DocumentRow, QuestionRow
+from service.tokens.prompt import PromptEncoder
+from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
+from workers.engine.host import EngineHost
+from workers.prefixing import current_prefix
+from workers.runtime import Attempt, Runtime
+
+log = structlog.stdlib.get_logger(__name__)
+
+_INDEXES_KEPT = 32
+
+
+class Stream(Protocol):
+    """Where an answer's text goes while it is written."""
+
+    def write(self, text: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Answerer:
+    """Handler of answer and warm jobs.
+
+    Args:
+        database: The process's database.
+        encoder: The served model's prompts.
+        host: The process's engine.
+        runtime: The process's runtime (set once it exists).
+        open_stream: Makes the token stream of a question's attempt.
+        cache_salt: The engine's cache salt for a tenant.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        encoder: PromptEncoder,
+        host: EngineHost,
+        *,
+        open_stream: Callable[[str, int], Stream],
+        cache_salt: Callable[[str], str],
+        model: str,
+    ) -> None:
+        self._database = database
+        self._encoder = encoder
+        self._host = host
+        self._open_stream = open_stream
+        self._cache_salt = cache_salt
+        self._model = model
+        self._indexes: OrderedDict[str, PageIndex] = OrderedDict()
+        self._indexes_lock = threading.Lock()
+        self.runtime: Runtime | None = None
+
+    @property
+    def handlers(self) -> dict[JobKind, Callable[[Attempt], None]]:
+        return {JobKind.ANSWER: self.answer, JobKind.WARM: self.warm}
+
+    # -- answer ---------------------------------------------------------------------------------------------------
+
+    def answer(self, attempt: Attempt) -> None:
+        """Answer the attempt's question and store the answer.
+
+        Raises:
+            Stopped: The attempt was cancelled, lost, or given back.
+            JobError: The engine or the model's output; the runtime decides on another attempt.
+        """
+        lease = attempt.lease
+        claimed = time.monotonic()
+        document, question, turns = self._load(lease)
+        prefix = self._prefix(document)
+        suffix = self._encoder.suffix(turns, question.question)
+        stream = self._open_stream(question.id, lease.attempt)
+        request = EngineRequest(
+            request_id=f"{lease.job_id}:{lease.attempt}",
+            prompt_ids=[*prefix.token_ids, *suffix],
+            max_output_tokens=question.max_output_tokens,
+            temperature=question.temperature,
+            seed=None,
+            json_schema=question.json_schema,
+            cache_salt=self._cache_salt(lease.tenant_id),
+            priority=lease.priority,
+            adapter=None,
+        )
+
+        def on_delta(delta: EngineDelta) -> None:
+            if delta.text:
+                stream.write(delta.text)
+
+        before_engine = time.monotonic()
+        result = self._run(attempt, request, on_delta)
+        value = _parse_json(result.text, question.json_schema)
+        evidence = self._page_index(document).find_evidence(result.text)
+        answered = Answered(
+            text=result.text,
+            finish_reason=result.finish_reason,
+            json=value,
+            citations=[c.as_json() for c in evidence.citations],
+            unsupported=[u.as_json() for u in evidence.unsupported],
+            prompt_tokens=result.prompt_tokens,
+            cached_tokens=result.cached_tokens,
+            output_tokens=result.output_tokens,
+            queue_ms=_milliseconds(lease.created_at, lease.started_at),
+            first_token_ms=round((before_engine - claimed) * 1000 + result.first_token_ms, 1),
+            total_ms=round(_milliseconds(lease.created_at, lease.started_at) + (time.monotonic() - claimed) * 1000, 1),
+            receipt=self._receipt(lease, document, question, prefix, suffix, evidence),
+        )
+        with self._database.write() as session:
+            now = self._database.now(session)
+            stored = questions.write_answer(session, now, lease, answered)
+            if stored:
+                self._note_prefix(session, now, lease, prefix)
+        stream.finish()
+        if not stored:
+            attempt.stop("lost")
+            attempt.check()
+
+    def _load(self, lease: Lease) -> tuple[DocumentRow, QuestionRow, list[tuple[str, str]]]:
+        assert lease.question_id is not None
+        with self._database.read() as session:
+            document = documents.get(session, lease.tenant_id, lease.document_id)
+            question, _ = questions.get(session, lease.tenant_id, lease.question_id)
+            turns = (
+                questions.conversation(session, lease.tenant_id, document.id, question.follows_id)
+                if question.follows_id
+                else []
+            )
+        return document, question, [(turn.question, turn.answer) for turn in turns]
+
+    def _receipt(
+        self,
+        lease: Lease,
+        document: DocumentRow,
+        question: QuestionRow,
+        prefix: Prefix,
+        suffix: list[int],
+        evidence: Evidence,
+    ) -> dict[str, Any]:
+        digest = hashlib.sha256(prefixes.pack(prefix.token_ids))
+        digest.update(prefixes.pack(suffix))
+        return {
+            "tier": lease.tier,
+            "document_tier": document.tier,
+            "pages": document.pages,
+            "cited_pages": cited_pages(evidence.citations),
+            "strategy": "whole",
+            "coverage": 1.0,
+            "model": self._model,
+            "worker": self.runtime.id if self.runtime else None,
+            "attempt": lease.attempt,
+            "max_output_tokens": question.max_output_tokens,
+            "prompt_sha256": digest.hexdigest(),
+        }
+
+    # -- warm -----------------------------------------------------------------------------------------------------
+
+    def warm(self, attempt: Attempt) -> None:
+        """Compute the document's prefix before anyone asks.
+
+        Raises:
+            Stopped: The attempt was cancelled, lost, or given back.
+            JobError: What the engine reported.
+        """
+        lease = attempt.lease
+        with self._database.read() as session:
+            document = documents.get(session, lease.tenant_id, lease.document_id)
+        prefix = self._prefix(document)
+        self._note(lease, prefix, tokens=0, state="warming")
+        request = EngineRequest(
+            request_id=f"{lease.job_id}:{lease.attempt}",
+            prompt_ids=list(prefix.token_ids),
+            max_output_tokens=1,
+            temperature=0.0,
+            seed=None,
+            json_schema=None,
+            cache_salt=self._cache_salt(lease.tenant_id),
+            priority=lease.priority,
+            adapter=None,
+        )
+        self._run(attempt, request, lambda _: None)
+        with self._database.write() as session:
+            now = self._database.now(session)
+            if succeed(session, now, lease.job_id, lease.attempt):
+                self._note_prefix(session, now, lease, prefix)
+
+    # -- shared ---------------------------------------------------------------------------------------------------
+
+    def _run(self, attempt: Attempt, request: EngineRequest, on_delta: Callable[[EngineDelta], None]) -> EngineResult:
+        attempt.check()
+        future = self._host.submit(request, on_delta)
+        attempt.on_stop(lambda: self._host.cancel(request.request_id))
+        try:
+            return future.result()
+        except EngineAborted:
+            # An abort that was asked for is the attempt's stop; any other is the engine's own and is tried again.
+            attempt.check()
+            raise
+
+    def _prefix(self, document: DocumentRow) -> Prefix:
+        assert self.runtime is not None
+        return current_prefix(self._database, self._encoder, self.runtime.settings.tier_table(), document)
+
+    def _note_prefix(self, session: Any, now: datetime, lease: Lease, prefix: Prefix) -> None:
+        if self.runtime is None:
+            return
+        block = self._host.info.block_size
+        prefixes.note_residency(
+            session,
+            now,
+            tenant_id=lease.tenant_id,
+            prefix_id=prefix.id,
+            worker_id=self.runtime.id,
+            tokens=prefix.tokens // block * block,
+            state="warm",
+        )
+
+    def _note(self, lease: Lease, prefix: Prefix, *, tokens: int, state: str) -> None:
+        if self.runtime is None:
+            return
+        with self._database.write() as session:
+            prefixes.note_residency(
+                session,
+                self._database.now(session),
+                tenant_id=lease.tenant_id,
+                prefix_id=prefix.id,
+                worker_id=self.runtime.id,
+                tokens=tokens,
+                state=state,
+            )
+
+    def _page_index(self, document: DocumentRow) -> PageIndex:
+        with self._indexes_lock:
+            index = self._indexes.get(document.id)
+            if index is not None:
+                self._indexes.move_to_end(document.id)
+                return index
+        with self._database.read() as session:
+            rows = documents.page_texts(session, document.tenant_id, document.id)
+        index = PageIndex([SourcePage(document.id, row.number, row.text, row.source) for row in rows])
+        with self._indexes_lock:
+            self._indexes[document.id] = index
+            while len(self._indexes) > _INDEXES_KEPT:
+                self._indexes.popitem(last=False)
+        return index
+
+
+def _parse_json(text: str, schema: dict[str, Any] | None) -> Any:
+    if schema is None:
+        return None
+    try:
+        value = json.loads(text)
+        jsonschema.validate(value, schema)
+    except (json.JSONDecodeError, jsonschema.ValidationError) as error:
+        raise InvalidModelOutput(
+            "The model's output does not follow the schema; a larger max_output_tokens may let it finish."
+        ) from error
+    except RecursionError as error:
+        raise InternalFailure("The schema is nested too deeply to be checked.") from error
+    return value
+
+
+def _milliseconds(start: datetime, end: datetime) -> float:
+    return round((end - start).total_seconds() * 1000, 1)

@@ -1,0 +1,113 @@
+"""Wire one worker process together: settings in, exit status out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+
+import structlog
+
+from service.domain.jobs import JobKind
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
+from service.jobqueue.streams import TokenWriter
+from service.settings import Settings
+from service.store.blobs import BlobStore
+from service.store.database import Database
+from service.store.jobs import INGEST_TIER
+from service.tokens.prompt import PromptEncoder
+from workers import celery_worker
+from workers.answer.answering import Answerer
+from workers.read_job import DocumentReader
+from workers.runtime import Runtime
+from workers.secrets import cache_salt, installation_secret
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def open_database(settings: Settings) -> Database:
+    """The database as worker processes open it (a result lost with the power is computed again)."""
+    return Database(
+        settings.database_url,
+        pool_size=settings.database.pool_size,
+        busy_timeout_seconds=settings.database.busy_timeout_seconds,
+    )
+
+
+def run_ingest(settings: Settings) -> int:
+    """Read documents until told to stop. Returns the process's exit status."""
+    database = open_database(settings)
+    app = make_celery(settings.broker)
+    bell = Bell(app, settings.tier_table())
+    encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
+    blobs = BlobStore(settings.data_dir / "blobs", min_free_bytes=settings.limits.min_free_disk_bytes)
+    reader = DocumentReader(settings, database, blobs, encoder, bell)
+    runtime = Runtime(
+        settings,
+        database,
+        bell,
+        kind="ingest",
+        tiers=[INGEST_TIER],
+        handlers={JobKind.READ: reader},
+        places=settings.reading.concurrency or os.cpu_count() or 1,
+        info={"tokenizer": encoder.tokenizer.backend, "fingerprint": encoder.fingerprint},
+    )
+    reader.runtime = runtime
+    runtime.start()
+    return celery_worker.run(app, runtime, shutdown=database.close)
+
+
+def run_engine(settings: Settings, tier_names: list[str]) -> int:
+    """Serve tiers with one engine until told to stop. Returns the process's exit status.
+
+    Raises:
+        UnknownTier: A tier name that is not configured.
+        SettingsError: Settings that do not fit the model or the device.
+    """
+    # Before anything imports an engine: it is slow, and heavy to start for a spelling mistake.
+    table = settings.tier_table()
+    tiers = [table.get(name) for name in dict.fromkeys(tier_names)]
+    from workers.engine.build import build_host  # noqa: PLC0415 - imports the engine
+
+    database = open_database(settings)
+    app = make_celery(settings.broker)
+    encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
+    started = time.monotonic()
+    host, profile = build_host(settings, tiers)
+    host.start()
+    log.info("engine_started", seconds=round(time.monotonic() - started, 1), tiers=[t.name for t in tiers])
+    secret = installation_secret(settings.data_dir)
+    answerer = Answerer(
+        database,
+        encoder,
+        host,
+        open_stream=functools.partial(TokenWriter.open, settings.broker.url),
+        cache_salt=functools.partial(cache_salt, secret),
+        model=settings.model_name,
+    )
+    runtime = Runtime(
+        settings,
+        database,
+        Bell(app, table),
+        kind="engine",
+        tiers=[tier.name for tier in tiers],
+        handlers=answerer.handlers,
+        places=settings.engine.concurrency or profile.max_num_seqs,
+        info={
+            "model": settings.model_name,
+            "engine": host.info.version,
+            "max_model_len": host.info.max_model_len,
+            "kv_tokens": host.info.kv_tokens,
+            "kv_cache_dtype": host.info.kv_cache_dtype,
+            "fingerprint": encoder.fingerprint,
+        },
+    )
+    answerer.runtime = runtime
+    runtime.start()
+
+    def shutdown() -> None:
+        host.shutdown()
+        database.close()
+
+    return celery_worker.run(app, runtime, shutdown=shutdown)
