@@ -5,10 +5,10 @@ It imports a reader only after it is confined, speaks frames on its standard str
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import sys
-from typing import Any
 
 from service.errors import DocumentError
 from workers.ingest import confine
@@ -28,8 +28,6 @@ class Channel:
 
     def receive(self) -> Frame | None:
         """The next frame from the parent, None when there will be none."""
-        import json  # noqa: PLC0415  -- already loaded by frames; here for the reader of this function.
-
         head = _read_exactly(4)
         if head is None:
             return None
@@ -46,7 +44,7 @@ def main() -> None:
         return
     size = os.fstat(request["fd"]).st_size
     confine.limit_resources(request["limits"], file_bytes=size)
-    dropped = confine.confine(readable=_readable(request))
+    dropped = confine.confine(readable=_readable())
     try:
         if size == 0:
             channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
@@ -80,7 +78,7 @@ def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> N
     channel.send({"kind": "end"})
 
 
-def _readable(request: dict[str, Any]) -> tuple[str, ...]:
+def _readable() -> tuple[str, ...]:
     """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
     root = sys.path[0]
     return (

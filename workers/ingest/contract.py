@@ -43,6 +43,8 @@ class ReadLimits:
     """Characters of text of one document, after clean-up."""
     max_page_chars: int = 1_000_000
     """Characters of text of one page, after clean-up; longer pages are refused with ``TooMuchText``."""
+    min_text_chars: int = 10
+    """Characters, whitespace not counted, below which a PDF counts as having no text layer: page numbers of scans."""
     max_restarts: int = 8
     """How often a crashed or stuck child is replaced before the file is given up."""
     max_children: int = field(default_factory=lambda: min(4, os.cpu_count() or 1))
@@ -73,9 +75,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class PageText:
-    """One page.
+    r"""One page.
 
-    Shapes: ``number`` counts from 1 in file order; ``text`` has ``\\n`` between lines, never a form feed, and is empty
+    Shapes: ``number`` counts from 1 in file order; ``text`` has ``\n`` between lines, never a form feed, and is empty
     for a page that has none; ``confidence`` is OCR's own mean over the page, 0 to 1, and None for other readers.
     """
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
 
-from workers.ingest.contract import PageProblem, ReadLimits, ReadOptions
+from service.errors import ReadingTimedOut
+from workers.ingest.assembling import Assembler
+from workers.ingest.contract import PageProblem, PageText, ReadLimits, ReadOptions
+from workers.ingest.frames import BadFrame, Frame, page_from
+from workers.ingest.sandbox import ReadingChild
+from workers.ingest.shards import Clock, Death, Shard, ShardLoop
 
-if TYPE_CHECKING:
-    from workers.ingest.assembling import Assembler
-
-INSTALL_HINT = "install the extra with: pip install 'longread[ocr]' on the ingest workers"
+INSTALL_HINT = "install the extra on the ingest workers (pip install 'longread[ocr]') and upload the file again"
+# Below this mean confidence OCR has read noise: drawings, photographs, letters of a script it does not know.
+_MIN_CONFIDENCE = 0.5
+# A child costs about a second and 0.9 GB, a page about two seconds.
+_PAGES_FOR_ANOTHER_CHILD = 3
 
 
 def is_installed() -> bool:
@@ -19,36 +26,116 @@ def is_installed() -> bool:
     return importlib.util.find_spec("rapidocr") is not None and importlib.util.find_spec("onnxruntime") is not None
 
 
-def explain_no_text(options: ReadOptions, assembler: Assembler) -> str:
+def explain_no_text(options: ReadOptions, pages: int) -> str:
     """The sentence for a document without any text."""
-    pages = f"None of the {assembler.pages} pages" if assembler.pages > 1 else "The page"
-    verb = "has" if assembler.pages == 1 else "have" if assembler.pages == 0 else "has"
+    whole = "The page has no text" if pages == 1 else f"None of the {pages} pages has text"
     if options.ocr == "never":
-        return f"{pages} {verb} text that can be extracted, and OCR was switched off for this upload."
+        return f"{whole} that can be extracted, and OCR was switched off for this upload."
     if not is_installed():
-        return f"{pages} {verb} text that can be extracted; {INSTALL_HINT}."
-    return f"{pages} {verb} text that can be extracted, and OCR found none."
+        return f"{whole} that can be extracted; for OCR, {INSTALL_HINT}."
+    return f"{whole} that can be extracted, and OCR found none."
 
 
 class OcrJob:
-    """Reads the pages put aside."""
+    """Reads the pages that were put aside and delivers each, with OCR's text or as it was."""
 
     def __init__(
         self,
         fd: int,
         options: ReadOptions,
         limits: ReadLimits,
+        *,
         assembler: Assembler,
         should_stop: Callable[[], bool],
-        avoid: set[str],
     ) -> None:
-        self._assembler = assembler
+        self._fd, self._options, self._assembler = fd, options, assembler
+        self._limits = replace(
+            limits,
+            cpu_seconds=limits.ocr_cpu_seconds,
+            max_memory_bytes=limits.ocr_max_memory_bytes,
+            max_open_files=max(limits.max_open_files, 256),
+        )
+        self._shards: list[Shard] = []
+        self._refused = ""
         self.children = 0
+        before = assembler.callback_seconds
+        self._loop = ShardLoop(
+            Clock(limits.ocr_wall_seconds, limits.ocr_page_seconds, lambda: assembler.callback_seconds - before),
+            max_memory_bytes=limits.ocr_max_memory_bytes,
+            should_stop=should_stop,
+            handle=self._handle,
+            lost=self._lost,
+        )
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Resident memory of the largest child."""
+        return self._loop.peak_memory_bytes
 
     def run(self) -> None:
-        """Delivers every page put aside, with OCR's text or as it was."""
-        for number in self._assembler.awaiting_ocr:
-            page, problem = self._assembler.draft(number)
-            if not page.text:
-                problem = PageProblem(number, "no_text_layer", f"The page needs OCR; {INSTALL_HINT}.")
-            self._assembler.add(page, problem)
+        """Delivers every page put aside. Raises Stopped, TooMuchText or what the caller's callback raises."""
+        pages = self._assembler.awaiting_ocr
+        if not is_installed():
+            self._give_up(pages, "no_text_layer", f"The page needs OCR: {INSTALL_HINT}.")
+            return
+        count = min(self._limits.max_children, 1 + (len(pages) - 1) // _PAGES_FOR_ANOTHER_CHILD)
+        self._shards = [Shard(deque(pages[index::count])) for index in range(count)]
+        try:
+            for shard in self._shards:
+                self._start(shard)
+            self._loop.run(self._shards)
+        except ReadingTimedOut:
+            detail = f"OCR of the document took longer than {self._limits.ocr_wall_seconds:g} seconds."
+            self._give_up(self._assembler.awaiting_ocr, "ocr_timed_out", detail)
+        finally:
+            for shard in self._shards:
+                if shard.child is not None:
+                    shard.child.close()
+        self._give_up(self._assembler.awaiting_ocr, "ocr_failed", self._refused or "OCR did not reach the page.")
+
+    def _start(self, shard: Shard) -> None:
+        request: Frame = {"task": "ocr", "password": self._options.password, "limits": asdict(self._limits)}
+        shard.child = ReadingChild(request, fd=self._fd, max_frame_bytes=4 * self._limits.max_page_chars + 64 * 1024)
+        shard.at_work = "ocr"
+        self.children += 1
+
+    def _handle(self, shard: Shard, frame: Frame) -> None:
+        if frame["kind"] == "opened" and shard.child is not None:
+            shard.child.send({"kind": "pages", "pages": list(shard.pages)})
+        elif frame["kind"] == "page":
+            page, problem, _ = page_from(frame, max_page_chars=self._limits.max_page_chars)
+            if not shard.pages or page.number != shard.pages[0]:
+                raise BadFrame("a page that was not asked for")
+            shard.pages.popleft()
+            self._choose(page, problem)
+        elif frame["kind"] == "failed":
+            self._refused = str(frame.get("detail"))[:200]
+            if frame.get("code") == "damaged_file":
+                shard.pages.clear()
+
+    def _choose(self, page: PageText, problem: PageProblem | None) -> None:
+        draft, earlier = self._assembler.draft(page.number)
+        page = replace(page, source="ocr", label=draft.label)
+        sure = page.text and (page.confidence or 0.0) >= _MIN_CONFIDENCE
+        doubted = self._options.ocr == "force" or (earlier is not None and earlier.code == "unreadable_text")
+        if sure and (doubted or len(page.text) >= len(draft.text)):
+            self._assembler.add(page)
+        elif draft.text:
+            self._assembler.add(draft, earlier)
+        else:
+            detail = "The page has no text layer, and OCR found no text on it."
+            self._assembler.add(draft, problem or PageProblem(page.number, "no_text", detail))
+
+    def _lost(self, shard: Shard, death: Death) -> None:
+        """OCR has no second reader: the page is given up and the next child goes on after it."""
+        if not shard.pages:
+            return
+        self._give_up([shard.pages.popleft()], "ocr_failed", f"OCR of the page failed ({death.replace('_', ' ')}).")
+        if shard.pages and self.children < self._limits.max_restarts + len(self._shards):
+            self._start(shard)
+
+    def _give_up(self, pages: list[int], code: str, detail: str) -> None:
+        for number in pages:
+            draft, earlier = self._assembler.draft(number)
+            enough = draft.text and (earlier is None or earlier.code != "unreadable_text")
+            self._assembler.add(draft, earlier if enough else PageProblem(number, code, detail))

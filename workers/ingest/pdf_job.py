@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer
-from workers.ingest import ocr_job
 from workers.ingest.assembling import Assembler
 from workers.ingest.contract import Opened, PageProblem, PageText, ReadLimits, ReadOptions
 from workers.ingest.frames import BadFrame, Frame, opened_from, page_from
+from workers.ingest.ocr_job import OcrJob, explain_no_text
 from workers.ingest.sandbox import ReadingChild
 from workers.ingest.shards import Clock, Death, Shard, ShardLoop, Stopped, error_for
 from workers.ingest.verdicts import error_from_code
@@ -43,6 +43,9 @@ class PdfJob:
         self._restarts = 0
         self._pdfium_deaths = 0
         self._first_text = ""
+        self._dense_chars = 0
+        self._held: list[tuple[PageText, PageProblem | None]] = []
+        self._ocr_peak_bytes = 0
         self._shards: list[Shard] = [Shard(deque())]
         self.children = 0
         self._loop = ShardLoop(
@@ -56,7 +59,7 @@ class PdfJob:
     @property
     def peak_memory_bytes(self) -> int:
         """Resident memory of the largest child."""
-        return self._loop.peak_memory_bytes
+        return max(self._loop.peak_memory_bytes, self._ocr_peak_bytes)
 
     def run(self) -> Assembler:
         """Reads everything. Raises a DocumentError or Stopped; leaves no child behind."""
@@ -71,11 +74,10 @@ class PdfJob:
             self._close()
         self._refuse_xfa(assembler)
         if assembler.awaiting_ocr:
-            ocr = ocr_job.OcrJob(
-                self._fd, self._options, self._limits, assembler, self._should_stop, self._avoid_on_open
-            )
+            ocr = OcrJob(self._fd, self._options, self._limits, assembler=assembler, should_stop=self._should_stop)
             ocr.run()
             self.children += ocr.children
+            self._ocr_peak_bytes = ocr.peak_memory_bytes
         self._require_text(assembler)
         return assembler
 
@@ -147,11 +149,28 @@ class PdfJob:
         self._place(page, problem, wants_ocr=wants_ocr)
 
     def _place(self, page: PageText, problem: PageProblem | None, *, wants_ocr: bool) -> None:
+        """Delivers a page or puts it aside for OCR.
+
+        Until the document has shown that it has a text layer at all, its nearly empty pages are held: a drawing with
+        one word in it, or a scan with a stamp, is read by OCR as a whole.
+        """
         assert self._assembler is not None
+        self._dense_chars += len("".join(page.text.split()))
         if self._options.ocr == "force" or (wants_ocr and self._options.ocr == "auto"):
             self._assembler.put_aside(page, problem)
+        elif self._options.ocr == "auto" and page.text and not self._has_text_layer:
+            self._assembler.put_aside(page, problem)
+            self._held.append((page, problem))
         else:
             self._assembler.add(page, problem)
+        if self._held and self._has_text_layer:
+            for held in self._held:
+                self._assembler.add(*self._assembler.draft(held[0].number))
+            self._held.clear()
+
+    @property
+    def _has_text_layer(self) -> bool:
+        return self._dense_chars >= self._limits.min_text_chars
 
     def _take_failure(self, shard: Shard, frame: Frame) -> None:
         code, detail = str(frame.get("code")), str(frame.get("detail"))[:300]
@@ -202,9 +221,8 @@ class PdfJob:
             raise DynamicForm("The document is a dynamic XFA form; its pages exist only inside Adobe's programs.")
 
     def _require_text(self, assembler: Assembler) -> None:
-        if assembler.text_pages:
-            return
-        raise NoTextLayer(ocr_job.explain_no_text(self._options, assembler))
+        if not assembler.text_pages or (not assembler.ocr_pages and not self._has_text_layer):
+            raise NoTextLayer(explain_no_text(self._options, assembler.pages))
 
     def _spent_elsewhere(self) -> float:
         return self._assembler.callback_seconds if self._assembler is not None else 0.0

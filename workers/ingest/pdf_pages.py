@@ -6,12 +6,10 @@ import mmap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pypdfium2 import PdfiumError  # noqa: TID251  -- the error of pdfium_reader's own calls.
-
 from service.errors import DocumentError, TooMuchText
 from workers.ingest.cleaning import clean_page_text
 from workers.ingest.frames import Frame
-from workers.ingest.pdfium_reader import PageMarks, PdfiumFile
+from workers.ingest.pdfium_reader import PageMarks, PdfiumError, PdfiumFile
 from workers.ingest.quality import better, judge
 
 if TYPE_CHECKING:
@@ -43,6 +41,11 @@ class PageReader:
         self.pages = opened.pages
         self.encrypted = encrypted or opened.encrypted
         self.is_xfa = first is not None and first.is_xfa
+
+    @property
+    def drawable(self) -> PdfiumFile | None:
+        """The document in the reader that can draw pages, None when that one did not open it."""
+        return self._first
 
     def metadata(self) -> dict[str, str]:
         """Title, author and so on; empty where the reader fails on them."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import mmap
 from typing import Protocol
 
-from pypdfium2 import PdfiumError  # noqa: TID251  -- the error of pdfium_reader's own calls.
-
 from service.errors import DamagedFile, DocumentError, NoPages, TooManyPages, UnsupportedEncryption
 from workers.ingest.frames import Frame
 from workers.ingest.pdf_pages import PageReader
@@ -101,6 +99,3 @@ def _open_refused(data: mmap.mmap, password: str | None, refusal: Refused) -> Pa
         except Exception as problem:  # noqa: BLE001  -- pypdf's writer raises anything on odd files; its reader remains.
             _ = problem
     return PageReader(data, password, None, second, encrypted=second.encrypted)
-
-
-__all__ = ["PdfiumError", "open_pdf", "read_pdf"]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-import pypdfium2 as pdfium
-import pypdfium2.raw as c
+import pypdfium2 as pdfium  # noqa: TID251  -- this is the adapter.
+import pypdfium2.raw as c  # noqa: TID251
 
+PdfiumError = pdfium.PdfiumError
 Refusal = Literal["password", "security", "damaged"]
 _META_TAGS = {
     "title": b"Title",
@@ -145,7 +147,8 @@ class PdfiumPage:
         area = max(1.0, width * height)
         text = images = paths = False
         share = 0.0
-        for seen, item in enumerate(self._page.get_objects(max_depth=_MAX_FORM_DEPTH)):
+        objects = cast("Iterator[Any]", self._page.get_objects(max_depth=_MAX_FORM_DEPTH))
+        for seen, item in enumerate(objects):
             if seen >= _MAX_OBJECTS:
                 break
             if item.type == c.FPDF_PAGEOBJ_TEXT:
@@ -165,7 +168,8 @@ class PdfiumPage:
         pixels = max(1.0, width * height * scale * scale)
         if pixels > max_pixels:
             scale *= (max_pixels / pixels) ** 0.5
-        bitmap = self._page.render(scale=scale, may_draw_forms=True)
+        render: Any = self._page.render  # Its annotation says int for a scale that may be a fraction.
+        bitmap = render(scale=scale)
         try:
             return bitmap.to_numpy().copy()
         finally:

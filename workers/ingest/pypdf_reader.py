@@ -9,8 +9,8 @@ import io
 import mmap
 from typing import Any
 
-import pypdf
-from pypdf.errors import DependencyError, PyPdfError
+import pypdf  # noqa: TID251  -- this is the adapter.
+from pypdf.errors import DependencyError, PyPdfError  # noqa: TID251
 
 from service.errors import DamagedFile, PasswordRequired, UnsupportedEncryption, WrongPassword
 
@@ -33,7 +33,7 @@ class PypdfFile:
     def __init__(self, data: mmap.mmap | bytes, password: str | None) -> None:
         """Opens and decrypts. Raises PasswordRequired, WrongPassword, UnsupportedEncryption or DamagedFile."""
         self._labels: list[str] | None = None
-        stream = io.BytesIO(data) if isinstance(data, bytes) else _Mapped(data)
+        stream: Any = io.BytesIO(data) if isinstance(data, bytes) else _Mapped(data)
         try:
             self._reader = pypdf.PdfReader(stream, strict=False)
             self.encrypted = bool(self._reader.is_encrypted)

@@ -7,6 +7,7 @@ spaces lost, and one character a line.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def _script_soup(dense: str) -> float:
     scripts = [_script(char) for char in sample]
     unassigned = sum(1 for script in scripts if script == "?") / len(scripts)
     rare = {script for script in scripts if script not in _COMMON and script != "?"}
-    hops = sum(1 for a, b in zip(scripts, scripts[1:], strict=False) if a != b and "" not in (a, b)) / len(scripts)
+    hops = sum(1 for a, b in itertools.pairwise(scripts) if a != b and "" not in (a, b)) / len(scripts)
     soup = hops if len(rare) >= 6 else 0.0
     return min(1.0, max(3 * unassigned, soup))
 
