@@ -1,7 +1,10 @@
 """first schema"""
 
 import sqlalchemy as sa
+import sqlmodel
 from alembic import op
+
+from service.store.database import UtcDateTime
 
 
 revision = '0001'
@@ -17,8 +20,8 @@ def upgrade() -> None:
     sa.Column('tenant_id', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('name', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('secret_sha256', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('revoked_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('revoked_at', UtcDateTime(timezone=True), nullable=True),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_api_keys'))
     )
     with op.batch_alter_table('api_keys', schema=None) as batch_op:
@@ -30,8 +33,8 @@ def upgrade() -> None:
     sa.Column('task', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('total', sa.Integer(), nullable=False),
     sa.Column('user_metadata', sa.JSON(), nullable=False),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('cancelled_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('cancelled_at', UtcDateTime(timezone=True), nullable=True),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_batches'))
     )
     with op.batch_alter_table('batches', schema=None) as batch_op:
@@ -44,7 +47,7 @@ def upgrade() -> None:
     sa.Column('status', sa.Integer(), nullable=True),
     sa.Column('headers', sa.JSON(), nullable=False),
     sa.Column('body', sa.Text(), nullable=True),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
     sa.PrimaryKeyConstraint('tenant_id', 'key', name=op.f('pk_idempotency_keys'))
     )
     with op.batch_alter_table('idempotency_keys', schema=None) as batch_op:
@@ -58,7 +61,7 @@ def upgrade() -> None:
     sa.Column('tokens', sa.Integer(), nullable=False),
     sa.Column('token_ids', sa.LargeBinary(), nullable=False),
     sa.Column('page_starts', sa.JSON(), nullable=False),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_prefixes')),
     sa.UniqueConstraint('tenant_id', 'fingerprint', 'sha256', name=op.f('uq_prefixes_tenant_id_fingerprint_sha256'))
     )
@@ -74,8 +77,8 @@ def upgrade() -> None:
     sa.Column('host', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('pid', sa.Integer(), nullable=False),
     sa.Column('info', sa.JSON(), nullable=False),
-    sa.Column('started_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('beat_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
+    sa.Column('started_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('beat_at', UtcDateTime(timezone=True), nullable=False),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_workers'))
     )
     with op.batch_alter_table('workers', schema=None) as batch_op:
@@ -105,8 +108,8 @@ def upgrade() -> None:
     sa.Column('prefix_id', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
     sa.Column('error_code', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
     sa.Column('error_detail', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('ready_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('ready_at', UtcDateTime(timezone=True), nullable=True),
     sa.ForeignKeyConstraint(['prefix_id'], ['prefixes.id'], name=op.f('fk_documents_prefix_id_prefixes')),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_documents')),
     sa.UniqueConstraint('tenant_id', 'sha256', name=op.f('uq_documents_tenant_id_sha256'))
@@ -122,8 +125,8 @@ def upgrade() -> None:
     sa.Column('tenant_id', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('state', sqlmodel.sql.sqltypes.AutoString(), nullable=False),
     sa.Column('tokens', sa.Integer(), nullable=False),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('last_used_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('last_used_at', UtcDateTime(timezone=True), nullable=False),
     sa.ForeignKeyConstraint(['prefix_id'], ['prefixes.id'], name=op.f('fk_residencies_prefix_id_prefixes'), ondelete='CASCADE'),
     sa.ForeignKeyConstraint(['worker_id'], ['workers.id'], name=op.f('fk_residencies_worker_id_workers'), ondelete='CASCADE'),
     sa.PrimaryKeyConstraint('prefix_id', 'worker_id', name=op.f('pk_residencies'))
@@ -168,7 +171,7 @@ def upgrade() -> None:
     sa.Column('first_token_ms', sa.Float(), nullable=True),
     sa.Column('total_ms', sa.Float(), nullable=True),
     sa.Column('receipt', sa.JSON(), nullable=False),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
     sa.ForeignKeyConstraint(['batch_id'], ['batches.id'], name=op.f('fk_questions_batch_id_batches'), ondelete='CASCADE'),
     sa.ForeignKeyConstraint(['document_id'], ['documents.id'], name=op.f('fk_questions_document_id_documents'), ondelete='CASCADE'),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_questions'))
@@ -193,18 +196,18 @@ def upgrade() -> None:
     sa.Column('attempt', sa.Integer(), nullable=False),
     sa.Column('engine_deaths', sa.Integer(), nullable=False),
     sa.Column('worker_id', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
-    sa.Column('lease_until', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('lease_until', UtcDateTime(timezone=True), nullable=True),
     sa.Column('prefer_worker', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
-    sa.Column('prefer_until', service.store.database.UtcDateTime(timezone=True), nullable=True),
-    sa.Column('not_before', service.store.database.UtcDateTime(timezone=True), nullable=True),
-    sa.Column('deadline_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
-    sa.Column('cancel_requested_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
-    sa.Column('published_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('prefer_until', UtcDateTime(timezone=True), nullable=True),
+    sa.Column('not_before', UtcDateTime(timezone=True), nullable=True),
+    sa.Column('deadline_at', UtcDateTime(timezone=True), nullable=True),
+    sa.Column('cancel_requested_at', UtcDateTime(timezone=True), nullable=True),
+    sa.Column('published_at', UtcDateTime(timezone=True), nullable=True),
     sa.Column('error_code', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
     sa.Column('error_detail', sqlmodel.sql.sqltypes.AutoString(), nullable=True),
-    sa.Column('created_at', service.store.database.UtcDateTime(timezone=True), nullable=False),
-    sa.Column('started_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
-    sa.Column('finished_at', service.store.database.UtcDateTime(timezone=True), nullable=True),
+    sa.Column('created_at', UtcDateTime(timezone=True), nullable=False),
+    sa.Column('started_at', UtcDateTime(timezone=True), nullable=True),
+    sa.Column('finished_at', UtcDateTime(timezone=True), nullable=True),
     sa.ForeignKeyConstraint(['document_id'], ['documents.id'], name=op.f('fk_jobs_document_id_documents'), ondelete='CASCADE'),
     sa.ForeignKeyConstraint(['question_id'], ['questions.id'], name=op.f('fk_jobs_question_id_questions'), ondelete='CASCADE'),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_jobs')),

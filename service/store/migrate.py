@@ -35,8 +35,17 @@ def downgrade(database: Database, revision: str) -> None:
         command.downgrade(config, revision)
 
 
+def head_revision() -> str | None:
+    """The newest migration there is."""
+    return ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def current_revision(database: Database) -> str | None:
+    """The migration the database stands at; None when it is empty."""
+    with database.engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
 def is_current(database: Database) -> bool:
     """Whether the database stands at the newest migration."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    with database.engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision() == head
+    return current_revision(database) == head_revision()

@@ -1,0 +1,44 @@
+"""Where output goes: machine output to standard output, everything for people to standard error or a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+_JSON_FLAG = "longread.json"
+
+
+def err_console() -> Console:
+    """The console for progress and messages; made when needed so that a redirected stream is seen."""
+    return Console(stderr=True, highlight=False)
+
+
+def out_console() -> Console:
+    """The console for answers and tables."""
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON value and a newline to standard output, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def wants_json(context: typer.Context) -> bool:
+    """Whether ``--json`` was given anywhere on the command line."""
+    return bool(context.find_root().meta.get(_JSON_FLAG))
+
+
+def _remember(context: typer.Context, value: bool) -> bool:
+    if value:
+        context.find_root().meta[_JSON_FLAG] = True
+    return value
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Write JSON to standard output.", callback=_remember, is_eager=True)
+]

@@ -1,0 +1,67 @@
+"""Listening sockets: made before anything is started, so that a taken port is named at once."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import psutil
+
+from service.cli.exits import CommandFailed, Exit
+
+_BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on this address; port 0 takes a free one.
+
+    Raises:
+        CommandFailed: The port is taken, may not be used by this user, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _explained(host, port, error) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """The port a socket is bound to."""
+    return int(listener.getsockname()[1])
+
+
+def free_port() -> int:
+    """A loopback TCP port that nobody listens on now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return port_of(probe)
+
+
+def _explained(host: str, port: int, error: OSError) -> CommandFailed:
+    if error.errno == errno.EADDRINUSE:
+        owner = _owner(port)
+        detail = f"Port {port} on {host} is in use{f' by {owner}' if owner else ''}: stop it or choose another --port."
+        return CommandFailed(Exit.FAILED, detail, code="port_in_use")
+    if error.errno == errno.EACCES:
+        detail = f"This user may not listen on port {port}: choose a --port above 1023."
+        return CommandFailed(Exit.FAILED, detail, code="port_not_allowed")
+    reason = error.strerror or str(error)
+    return CommandFailed(Exit.FAILED, f"Cannot listen on {host}:{port}: {reason}.", code="cannot_listen")
+
+
+def _owner(port: int) -> str | None:
+    """Name and pid of the program that listens on a port, when this user may see it."""
+    try:
+        for connection in psutil.net_connections(kind="inet"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr[1] == port:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})" if connection.pid else None
+    except psutil.Error:
+        # Only the message is poorer: the port is in use all the same.
+        return None
+    return None

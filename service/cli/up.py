@@ -1,0 +1,131 @@
+"""``longread up``: a whole installation in one command, on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.admin import open_database
+from service.cli.output import JsonOption
+from service.cli.serve import refuse_open_door
+from service.cli.sockets import listen, port_of
+from service.cli.supervisor import programs
+from service.cli.supervisor.broker import embedded_broker
+from service.cli.supervisor.child import Child, Program
+from service.cli.supervisor.lock import DataDirLock
+from service.cli.supervisor.supervisor import StopRequested, Supervisor
+from service.cli.supervisor.view import View, make_view
+from service.cli.worker import parse_tiers
+from service.errors import SettingsError
+from service.settings import Settings, load_settings
+from service.store import migrate
+
+
+def up(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of everything that is kept.")] = None,
+    tiers: Annotated[str, typer.Option(help="Tiers the engine serves, separated by commas.")] = "8k,32k",
+    engine: Annotated[bool, typer.Option("--engine/--no-engine", help="Run an engine worker.")] = True,
+    ingest: Annotated[bool, typer.Option("--ingest/--no-ingest", help="Run an ingest worker.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Run everything: broker, migrations, API, ingest worker and engine worker, until Ctrl-C.
+
+    Processes that end are started again with growing delays; each writes DATA_DIR/logs/NAME.log. Ctrl-C (or SIGTERM)
+    stops the API, lets the workers finish or give back their jobs, and ends; a second Ctrl-C kills.
+    """
+    overrides: dict[str, Any] = {}
+    if data_dir is not None:
+        overrides["data_dir"] = data_dir
+    http = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    if http:
+        overrides["http"] = http
+    settings = load_settings(**overrides)
+    names = parse_tiers(tiers)
+    view = make_view(json=json)
+    try:
+        _Installation(settings, view).run(names, engine=engine, ingest=ingest)
+    finally:
+        view.close()
+
+
+class _Installation:
+    """Brings one data directory up and down."""
+
+    def __init__(self, settings: Settings, view: View) -> None:
+        self._settings = settings
+        self._view = view
+        self._data_dir = settings.data_dir.resolve()
+
+    def run(self, tiers: Sequence[str], *, engine: bool, ingest: bool) -> None:
+        settings, view = self._settings, self._view
+        lock = DataDirLock(self._data_dir)
+        listener = listen(settings.http.host, settings.http.port)
+        url = _url(settings.http.host, port_of(listener))
+        lock.describe(url)
+        database = open_database(settings)
+        api: list[Child] = []
+        workers: list[Child] = []
+        supervisor = Supervisor(self._data_dir / "logs", view.observe, held_fds=(lock.fd,))
+        try:
+            with supervisor:
+                try:
+                    env = self._environment(port_of(listener))
+                    self._prepare_model(supervisor, env)
+                    if "url" not in settings.broker.model_fields_set:
+                        broker, env["LONGREAD_BROKER__URL"] = embedded_broker(self._data_dir)
+                        supervisor.until_ready(supervisor.start(broker))
+                    migrate.upgrade(database)
+                    refuse_open_door(settings, settings.http.host, database)
+                    wanted: list[Program] = []
+                    if ingest:
+                        wanted.append(programs.ingest_program(settings, database, env))
+                    if engine:
+                        wanted.append(programs.engine_program(settings, database, env, tiers))
+                    api.append(supervisor.start(programs.api_program(url, listener.fileno(), env)))
+                    workers.extend(supervisor.start(program) for program in wanted)
+                    supervisor.until_ready(*api, *workers)
+                    view.say("ready", f"longread is ready on {url}  (Ctrl-C stops it)", url=url)
+                    supervisor.forever()
+                except StopRequested:
+                    view.say("stopping", "Stopping; a second Ctrl-C kills.")
+                finally:
+                    # Closed before the API gets its signal, so that nobody connects to a service that is leaving.
+                    listener.close()
+                    supervisor.stop(api, workers)
+            view.say("stopped", "Everything is stopped.")
+        finally:
+            database.close()
+            lock.release()
+
+    def _environment(self, port: int) -> dict[str, str]:
+        return {
+            "LONGREAD_DATA_DIR": str(self._data_dir),
+            "LONGREAD_HTTP__HOST": self._settings.http.host,
+            "LONGREAD_HTTP__PORT": str(port),
+        }
+
+    def _prepare_model(self, supervisor: Supervisor, env: dict[str, str]) -> None:
+        folder = self._settings.model_dir
+        if (folder / "config.json").exists():
+            return
+        if self._settings.model.path:
+            raise SettingsError(f"model.path: there is no model in {folder} (config.json is missing).")
+        self._view.say("model", "Preparing the bundled model; this happens once.")
+        supervisor.run_once(programs.model_program(env))
+
+
+def _url(host: str, port: int) -> str:
+    """An address that this machine can open."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Processes")(up)
