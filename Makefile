@@ -1,0 +1,67 @@
+# The only list of commands; CI calls it too.   make help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+# cpu: the bundled engine. gpu: vLLM for NVIDIA GPUs.
+ENGINE ?= cpu
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+# Extra package index, such as PyTorch's index of CPU wheels.
+INDEX := $(if $(LONGREAD_PIP_EXTRA_INDEX),--extra-index-url $(LONGREAD_PIP_EXTRA_INDEX))
+PIP := $(BIN)/python -m pip install --disable-pip-version-check $(INDEX)
+PINS := docker/requirements
+KEY := $(shell cat pyproject.toml $(PINS)/*.txt | sha256sum | cut -c1-16)
+READY := .venv/.ready-$(ENGINE)-$(KEY)
+
+.PHONY: help setup demo up test lint faults bench clean
+
+help:  ## Show the targets.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY)  ## Make .venv with everything in it; instant when nothing changed. ENGINE=gpu for GPUs.
+
+$(READY):
+	@test -n "$(PYTHON)" || { echo "longread needs Python 3.11 or newer; name it with PYTHON=…"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -q 'pip>=26,<27'
+	@$(MAKE) --no-print-directory install-$(ENGINE)
+	rm -f .venv/.ready-* && touch $@
+
+install-cpu:
+	@echo "== PyTorch for CPUs, the engine, then the rest: about 2 minutes"
+	$(PIP) -c $(PINS)/constraints.txt "$$(grep '^torch==' $(PINS)/constraints.txt)" || { \
+	  echo "The CPU build of PyTorch is not on the configured indexes: set LONGREAD_PIP_EXTRA_INDEX to the address"; \
+	  echo "of PyTorch's index of CPU wheels (see 'Get started' on PyTorch's site) and run make setup again."; exit 1; }
+	$(PIP) --require-hashes --no-deps -r $(PINS)/engine-cpu.txt
+	$(PIP) -c $(PINS)/constraints.txt -e '.[cpu,ocr,dev]'
+	@# The builds that come along do not fit the CPU torch: importing transformers would fail.
+	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+
+install-gpu:
+	$(PIP) -e '.[gpu,ocr,dev]'
+
+demo: setup  ## Upload, ask, follow up, summarise: everything on this machine, then stop.
+	@$(BIN)/longread demo
+
+up: setup  ## Keep the service running on 127.0.0.1:8000 until Ctrl-C.
+	@$(BIN)/longread up
+
+test: setup  ## The whole suite; the tests with the real engine run after the others, one at a time.
+	$(BIN)/pytest -n 2 -m 'not engine'
+	$(BIN)/pytest -p no:xdist -m engine
+
+lint: setup  ## Style, types and import directions.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+faults: setup  ## The fault suite, long; writes bench/results.
+	$(BIN)/pytest -p no:xdist tests/faults --long
+
+bench: setup  ## The benchmarks; writes bench/results.
+	$(BIN)/python -m bench
+
+clean:  ## Remove what the targets made here, the data directory .longread excepted.
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
