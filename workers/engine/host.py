@@ -158,11 +158,7 @@ class EngineHost:
         def finish(_: asyncio.Task[EngineResult]) -> None:
             if mine:
                 del self._tasks[request.request_id]
-            error: BaseException | None
-            if task.cancelled():
-                error = EngineAborted("The request was cancelled.")
-            else:
-                error = task.exception()
+            error = EngineAborted("The request was cancelled.") if task.cancelled() else task.exception()
             if not future.set_running_or_notify_cancel():
                 return
             if error is not None:
