@@ -20,6 +20,9 @@ from service.errors import SettingsError
 
 _CONFIG_VARIABLE = "LONGREAD_CONFIG"
 
+CLIENT_VARIABLES = ("LONGREAD_URL", "LONGREAD_API_KEY")
+"""Environment variables of the client commands (``longread ask`` and others); no process of the service reads them."""
+
 
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -286,7 +289,7 @@ def variable_names() -> set[str]:
 
 
 def _refuse_unknown_variables() -> None:
-    known = variable_names()
+    known = variable_names() | set(CLIENT_VARIABLES)
     # Variables of the test suite and of the Makefile share the prefix and are read by neither process.
     foreign = ("LONGREAD_TEST_", "LONGREAD_PIP_")
     unknown = [n for n in os.environ if n.startswith("LONGREAD_") and n.upper() not in known and not n.startswith(foreign)]
