@@ -127,6 +127,8 @@ class JobSettings(_Group):
     """How long a stopping worker waits for its running jobs before it gives them back."""
     claim_window_seconds: float = Field(default=1.5, ge=0)
     """How long a job is kept for the worker that holds its document before any worker of the tier may take it."""
+    max_affinity_wait_seconds: float = Field(default=10.0, gt=0)
+    """Backlog, in seconds of prefill, up to which a question waits for the worker that holds its document."""
     batch_share: float = Field(default=0.5, gt=0, le=1)
     """Share of a worker's places that batch jobs may take, so that interactive questions find one free."""
 

@@ -15,6 +15,7 @@ from service.settings import Settings
 from service.store import documents, prefixes
 from service.store.blobs import BlobStore
 from service.store.database import Database
+from service.store.placement import placer_for
 from service.tokens.prompt import PromptEncoder
 from workers.ingest import reading
 from workers.ingest.reading import PageText, ReadLimits, ReadOptions
@@ -52,6 +53,7 @@ class DocumentReader:
         self._bell = bell
         self._tiers: TierTable = settings.tier_table()
         self._limits = read_limits(settings)
+        self._placer = placer_for(settings.jobs, self._tiers)
         self.runtime: Runtime | None = None
 
     def __call__(self, attempt: Attempt) -> None:
@@ -121,6 +123,7 @@ class DocumentReader:
                 prefix_tokens=len(ids),
                 fit=fit,
                 tier_of=tier_for_total(self._tiers, fit.tier),
+                placer=self._placer,
             )
         if bells:
             self._bell.ring(bells, self.runtime.served if self.runtime else set())

@@ -26,7 +26,7 @@ from service.errors import DatabaseUnavailable, EngineDied, InternalFailure, Lon
 from service.jobqueue import doorbell
 from service.jobqueue.doorbell import WINDOW, Bell
 from service.settings import Settings
-from service.store import jobs, maintenance, workers
+from service.store import jobs, maintenance, placement, workers
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
 from service.store.tables import WorkerRow
@@ -345,6 +345,8 @@ class Runtime:
             maintenance.forget(
                 session, now, dead_after_seconds=self.settings.jobs.lease_seconds * _FORGET_AFTER_LEASES
             )
+            alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
+            placement.forget_dead(session, alive)
             waiting = maintenance.claimable(session, now)
         if swept.requeued or swept.failed or swept.expired:
             log.info("swept", requeued=swept.requeued, failed=swept.failed, expired=swept.expired)

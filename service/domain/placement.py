@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from service.domain.tiers import TierTable
 
@@ -25,3 +26,61 @@ def claimable_tiers(table: TierTable, mine: Collection[str], served: Collection[
         served: Tiers that any live worker serves, this one's among them.
     """
     return [t.name for t in table.tiers if serving_tier(table, t.name, {*served, *mine}) in mine]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """What placement knows of a live worker of a tier.
+
+    Attributes:
+        id: The worker.
+        backlog: Uncached prompt tokens of the jobs it runs and of those that wait for it.
+        holds: Whether it holds the document's prefix, or will once a job it has been given ran.
+        prefill_rate: Uncached prompt tokens it computes a second, measured, or the stated default.
+    """
+
+    id: str
+    backlog: int
+    holds: bool
+    prefill_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The worker a job is kept for.
+
+    Attributes:
+        worker: Its id.
+        warm: Whether it holds the document.
+        expected_wait_seconds: Its backlog in time; the job is kept for it that long and a claim window more.
+    """
+
+    worker: str
+    warm: bool
+    expected_wait_seconds: float
+
+
+def choose_worker(loads: Collection[WorkerLoad], *, max_wait_seconds: float) -> Choice | None:
+    """Stay with the worker that holds the document until its backlog is too long; then go by load alone.
+
+    One calibrated number decides: a backlog of uncached tokens of ``max_wait_seconds`` at the worker's measured prefill
+    rate. A hot document so spreads to a second worker, which holds it from then on.
+
+    Args:
+        loads: Live workers that serve the job's tier.
+        max_wait_seconds: Longest wait that keeping a document in one place is worth.
+
+    Returns:
+        None when there is no worker, or only one: then nothing needs to be kept for anybody.
+    """
+    if len(loads) < 2:
+        return None
+
+    def wait(load: WorkerLoad) -> float:
+        return load.backlog / load.prefill_rate
+
+    holders = [load for load in loads if load.holds]
+    best = min(holders, key=lambda load: (wait(load), load.id), default=None)
+    if best is None or wait(best) > max_wait_seconds:
+        best = min(loads, key=lambda load: (wait(load), not load.holds, load.id))
+    return Choice(best.id, best.holds, wait(best))

@@ -97,11 +97,21 @@ class Incoming:
         self._hash.update(chunk)
         self.bytes += len(chunk)
 
-    def keep(self, tenant_id: str) -> str:
-        """Put the file in its place, durably, and return its hash. Keeping the same bytes twice is harmless."""
+    def seal(self) -> None:
+        """Take no more bytes and make those that came durable; slow, so it is done before a transaction begins."""
         try:
             os.fsync(self._file.fileno())
             self._file.close()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull("The disk is full; nothing was kept.") from error
+            raise
+
+    def keep(self, tenant_id: str) -> str:
+        """Put the file in its place, durably, and return its hash. Keeping the same bytes twice is harmless."""
+        if not self._file.closed:
+            self.seal()
+        try:
             place = self._store.path(tenant_id, self.sha256)
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._path.replace(place)

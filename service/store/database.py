@@ -75,7 +75,8 @@ class Database:
             options["pool_pre_ping"] = True
             options["pool_timeout"] = 10
             options["connect_args"] = {"connect_timeout": 3}
-        self.engine = create_engine(parsed, **options)
+        # Parameters hold questions and file names, which must reach no log through an exception's text.
+        self.engine = create_engine(parsed, hide_parameters=True, **options)
         self._write_lock: threading.Lock | None = threading.Lock() if self.dialect == "sqlite" else None
         if self.dialect == "sqlite":
             self._prepare_sqlite(durable=durable)
@@ -133,6 +134,14 @@ class Database:
             value = session.connection().execute(text("SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')")).scalar_one()
             return datetime.fromisoformat(value).replace(tzinfo=UTC)
         return session.connection().execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
+
+    def exclusive(self, session: Session, name: str) -> None:
+        """Let no other transaction that asks for this name run beside this one. Held until it ends.
+
+        On SQLite it is given: one write runs at a time. On PostgreSQL it is an advisory lock on the name's hash.
+        """
+        if self.dialect == "postgresql":
+            session.connection().execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
 
     def close(self) -> None:
         """Close every connection."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import delete as sql_delete
 from sqlmodel import Session, col, select
@@ -15,6 +14,7 @@ from service.domain.jobs import JobKind, JobState, Priority
 from service.domain.tiers import Fit
 from service.errors import DocumentError, NotFound
 from service.store import jobs
+from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
 
 
@@ -142,6 +142,7 @@ def finish_reading(
     prefix_tokens: int,
     fit: Fit,
     tier_of: Callable[[int], str | None],
+    placer: Placer | None = None,
 ) -> list[jobs.Doorbell] | None:
     """Make the document ready, queue its warming, and give waiting questions their tier.
 
@@ -159,14 +160,18 @@ def finish_reading(
     row.password = None
     session.add(row)
     session.flush()
-    bells = jobs.release_waiting(session, now, row.id, prefix_tokens, tier_of)
-    if row.warm and fit.tier is not None and not bells:
-        bells.append(queue_warm(session, now, row))
-    return bells
+    released = jobs.release_waiting(session, now, row.id, prefix_tokens, tier_of)
+    for job in released:
+        if placer is not None:
+            placer.place(session, now, row, job)
+            session.flush()
+    if row.warm and fit.tier is not None and not released:
+        return [queue_warm(session, now, row, placer)]
+    return [jobs.bell(job) for job in released]
 
 
-def queue_warm(session: Session, now: datetime, row: DocumentRow) -> jobs.Doorbell:
-    """Queue the computation of a ready document's prefix."""
+def queue_warm(session: Session, now: datetime, row: DocumentRow, placer: Placer | None = None) -> jobs.Doorbell:
+    """Queue the computation of a ready document's prefix, on the worker where its questions will go."""
     job = JobRow(
         id=new_id("job"),
         tenant_id=row.tenant_id,
@@ -178,6 +183,8 @@ def queue_warm(session: Session, now: datetime, row: DocumentRow) -> jobs.Doorbe
         tokens=row.tokens or 0,
         created_at=now,
     )
+    if placer is not None:
+        placer.place(session, now, row, job)
     session.add(job)
     return jobs.bell(job)
 
@@ -235,9 +242,41 @@ def delete(session: Session, tenant_id: str, document_id: str) -> str:
     return sha256
 
 
-def waiting_tokens(session: Session, tier: str) -> int:
-    """Prompt tokens that wait in a tier."""
-    rows: Any = session.exec(
-        select(JobRow.tokens).where(col(JobRow.state) == JobState.QUEUED, col(JobRow.tier) == tier)
+def statuses(session: Session, document_ids: list[str]) -> list[tuple[str, str]]:
+    """Ids and states of many documents in one query, for those who wait for them."""
+    return list(
+        session.exec(select(DocumentRow.id, DocumentRow.status).where(col(DocumentRow.id).in_(document_ids))).all()
+    )
+
+
+def find(session: Session, tenant_id: str, document_ids: Sequence[str]) -> dict[str, DocumentRow]:
+    """Those of these documents that exist, by id."""
+    rows = session.exec(
+        select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.id).in_(document_ids))
     ).all()
-    return sum(rows)
+    return {row.id: row for row in rows}
+
+
+def page_list(
+    session: Session, tenant_id: str, document_id: str, *, limit: int, after: int = 0
+) -> list[PageRow]:
+    """Pages in their order; ``after`` is the last number of the list before.
+
+    Raises:
+        NotFound: There is no such document.
+    """
+    get(session, tenant_id, document_id)
+    statement = select(PageRow).where(col(PageRow.document_id) == document_id, col(PageRow.number) > after)
+    return list(session.exec(statement.order_by(col(PageRow.number)).limit(limit)).all())
+
+
+def warming(session: Session, document_ids: Sequence[str]) -> set[str]:
+    """Those of these documents whose prefix is being computed or waits for it."""
+    rows = session.exec(
+        select(JobRow.document_id).where(
+            col(JobRow.document_id).in_(document_ids),
+            col(JobRow.kind) == JobKind.WARM,
+            col(JobRow.state).in_([str(JobState.QUEUED), str(JobState.RUNNING)]),
+        )
+    ).all()
+    return set(rows)

@@ -79,8 +79,9 @@ def claim_next(
 ) -> Lease | None:
     """Take the job that should run next on this worker, or None when there is none for it.
 
-    Order: priority, then age. A job kept for another worker is left to it until its claim window ends. The first
-    start time of a job is kept over its attempts.
+    Order: priority, then age. A job kept for another worker is left to it until its claim window ends; then the whole
+    document moves, because its other questions would only compute the prefix twice. The first start time of a job is
+    kept over its attempts.
 
     Args:
         session: A write transaction.
@@ -128,6 +129,16 @@ def claim_next(
     )
     if changed(taken) != 1:
         return None
+    if job.prefer_worker not in (None, worker_id):
+        session.connection().execute(
+            update(JobRow)
+            .where(
+                col(JobRow.document_id) == job.document_id,
+                col(JobRow.state) == JobState.QUEUED,
+                col(JobRow.prefer_worker) == job.prefer_worker,
+            )
+            .values(prefer_worker=worker_id)
+        )
     return Lease(
         job_id=job.id,
         attempt=attempt,
@@ -323,7 +334,7 @@ def stop_requests(session: Session, now: datetime, *, worker_id: str) -> set[tup
 
 def release_waiting(
     session: Session, now: datetime, document_id: str, prefix_tokens: int, tier_of: Callable[[int], str | None]
-) -> list[Doorbell]:
+) -> list[JobRow]:
     """Give the jobs that waited for a document their tier, now that its tokens are known.
 
     Args:
@@ -332,8 +343,11 @@ def release_waiting(
         document_id: The document that became ready.
         prefix_tokens: Tokens of its prefix.
         tier_of: The tier that takes this many tokens together, or None when none does.
+
+    Returns:
+        The jobs that may run now, oldest first.
     """
-    bells: list[Doorbell] = []
+    released: list[JobRow] = []
     waiting = session.exec(
         select(JobRow)
         .where(
@@ -352,5 +366,5 @@ def release_waiting(
         job.tier = tier
         job.tokens += prefix_tokens
         session.add(job)
-        bells.append(bell(job))
-    return bells
+        released.append(job)
+    return released

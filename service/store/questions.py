@@ -10,9 +10,12 @@ from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
-from service.errors import InvalidFollows, NotFound
+from service.errors import Conflict, InvalidFollows, NotFound
 from service.store import jobs
+from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, QuestionRow
+
+OPEN_STATES = (str(JobState.QUEUED), str(JobState.RUNNING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,13 @@ class Turn:
 
 
 def ask(
-    session: Session, now: datetime, tenant_id: str, document: DocumentRow, new: NewQuestion, tier: str | None
+    session: Session,
+    now: datetime,
+    tenant_id: str,
+    document: DocumentRow,
+    new: NewQuestion,
+    tier: str | None,
+    placer: Placer | None = None,
 ) -> tuple[QuestionRow, JobRow]:
     """Store a question and its job.
 
@@ -84,6 +93,7 @@ def ask(
         document: The document it is asked on.
         new: The question.
         tier: Where it runs; None while the document is being read.
+        placer: Chooses the worker it is kept for; None leaves it to whoever claims first.
     """
     question = QuestionRow(
         id=new_id("q"),
@@ -117,6 +127,8 @@ def ask(
     )
     session.add(question)
     session.flush()
+    if placer is not None:
+        placer.place(session, now, document, job)
     session.add(job)
     return question, job
 
@@ -164,12 +176,30 @@ def list_page(
     return list(session.exec(statement.order_by(col(QuestionRow.id).desc()).limit(limit)).all())
 
 
-def states(session: Session, question_ids: list[str]) -> dict[str, JobState]:
-    """The states of many questions in one query, for those who wait for them."""
+def progress(session: Session, question_ids: list[str]) -> list[tuple[str, JobState, int]]:
+    """State and attempt of many questions in one query, for those who wait for them."""
     rows = session.exec(
-        select(JobRow.question_id, JobRow.state).where(col(JobRow.question_id).in_(question_ids))
+        select(JobRow.question_id, JobRow.state, JobRow.attempt).where(col(JobRow.question_id).in_(question_ids))
     ).all()
-    return {question_id: JobState(state) for question_id, state in rows if question_id is not None}
+    return [(question_id, JobState(state), attempt) for question_id, state, attempt in rows if question_id is not None]
+
+
+def delete(session: Session, tenant_id: str, question_id: str) -> None:
+    """Delete a question with its answer and job. A job that runs loses its row, so its worker stops it.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+        Conflict: A question that is still to be answered continues it.
+    """
+    row, _ = get(session, tenant_id, question_id)
+    follower = session.exec(
+        select(QuestionRow.id)
+        .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
+        .where(col(QuestionRow.follows_id) == question_id, col(JobRow.state).in_(OPEN_STATES))
+    ).first()
+    if follower is not None:
+        raise Conflict(f"Question {follower!r} continues it and is not answered yet.", question=follower)
+    session.delete(row)
 
 
 def conversation(session: Session, tenant_id: str, document_id: str, last_id: str) -> list[Turn]:

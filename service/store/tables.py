@@ -180,6 +180,8 @@ class JobRow(SQLModel, table=True):
     """Prompt tokens this job asks an engine for, cached or not (admission and backlog)."""
     extra_tokens: int = 0
     """History, question and output budget: what is added to the document's prefix when the tier is chosen."""
+    uncached_tokens: int = 0
+    """Those of them that the worker it is kept for must compute; its backlog is their sum."""
     attempt: int = 0
     free_attempts: int = 0
     """Attempts that do not count against the limit, because their worker drained."""

@@ -1,0 +1,62 @@
+"""What waits in the tiers: for admission, queue positions and the tiers' own page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, or_
+from sqlmodel import Session, and_, col, select
+
+from service.domain.jobs import JobKind, JobState, Priority
+from service.store.tables import JobRow
+
+_ENGINE_KINDS = (str(JobKind.ANSWER), str(JobKind.WARM))
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Jobs that wait, and the prompt tokens they ask for."""
+
+    jobs: int = 0
+    tokens: int = 0
+
+
+def by_tier(session: Session) -> dict[str, Backlog]:
+    """What waits in each tier."""
+    rows = session.exec(
+        select(JobRow.tier, func.count(), func.sum(col(JobRow.tokens)))
+        .where(
+            col(JobRow.state) == JobState.QUEUED, col(JobRow.kind).in_(_ENGINE_KINDS), col(JobRow.tier).is_not(None)
+        )
+        .group_by(col(JobRow.tier))
+    ).all()
+    return {tier: Backlog(count, int(tokens)) for tier, count, tokens in rows if tier is not None}
+
+
+def interactive_tokens(session: Session, tier: str) -> int:
+    """Prompt tokens of interactive questions that wait in a tier. Batches wait behind them, so they do not count."""
+    found = session.exec(
+        select(func.sum(col(JobRow.tokens))).where(
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.kind) == JobKind.ANSWER,
+            col(JobRow.tier) == tier,
+            col(JobRow.priority) == int(Priority.INTERACTIVE),
+        )
+    ).one()
+    return int(found or 0)
+
+
+def ahead_of(session: Session, job: JobRow) -> Backlog:
+    """What is claimed before a queued job: the same tier's jobs of a lower priority number, then of an earlier id."""
+    count, tokens = session.exec(
+        select(func.count(), func.sum(col(JobRow.tokens))).where(
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.kind).in_(_ENGINE_KINDS),
+            col(JobRow.tier) == job.tier,
+            or_(
+                col(JobRow.priority) < job.priority,
+                and_(col(JobRow.priority) == job.priority, col(JobRow.id) < job.id),
+            ),
+        )
+    ).one()
+    return Backlog(count, int(tokens or 0))
