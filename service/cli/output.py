@@ -7,7 +7,9 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+
+from service.cli.exits import CommandFailed
 
 _JSON_FLAG = "longread.json"
 
@@ -37,6 +39,21 @@ def _remember(context: typer.Context, value: bool) -> bool:
     if value:
         context.find_root().meta[_JSON_FLAG] = True
     return value
+
+
+def finish(value: Any, shown: RenderableType, failure: CommandFailed | None, *, json: bool) -> None:
+    """Print a command's result, once and in the wanted form, and end with its failure if it has one.
+
+    Raises:
+        CommandFailed: ``failure``; with ``json`` its payload is printed in the place of ``value``.
+    """
+    if failure is None or not json:
+        if json:
+            print_json(value)
+        else:
+            out_console().print(shown)
+    if failure is not None:
+        raise failure
 
 
 JsonOption = Annotated[

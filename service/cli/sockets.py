@@ -65,3 +65,9 @@ def _owner(port: int) -> str | None:
         # Only the message is poorer: the port is in use all the same.
         return None
     return None
+
+
+def address(host: str, port: int) -> str:
+    """The URL under which this machine reaches a service that listens there."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}"

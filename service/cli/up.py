@@ -11,7 +11,7 @@ import typer
 from service.cli.admin import open_database
 from service.cli.output import JsonOption
 from service.cli.serve import refuse_open_door
-from service.cli.sockets import listen, port_of
+from service.cli.sockets import address, listen, port_of
 from service.cli.supervisor import programs
 from service.cli.supervisor.broker import embedded_broker
 from service.cli.supervisor.child import Child, Program
@@ -66,7 +66,7 @@ class _Installation:
         settings, view = self._settings, self._view
         lock = DataDirLock(self._data_dir)
         listener = listen(settings.http.host, settings.http.port)
-        url = _url(settings.http.host, port_of(listener))
+        url = address(settings.http.host, port_of(listener))
         lock.describe(url)
         database = open_database(settings)
         api: list[Child] = []
@@ -118,12 +118,6 @@ class _Installation:
             raise SettingsError(f"model.path: there is no model in {folder} (config.json is missing).")
         self._view.say("model", "Preparing the bundled model; this happens once.")
         supervisor.run_once(programs.model_program(env))
-
-
-def _url(host: str, port: int) -> str:
-    """An address that this machine can open."""
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{shown}:{port}"
 
 
 def register(app: typer.Typer) -> None:

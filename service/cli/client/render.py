@@ -1,0 +1,207 @@
+"""Documents, questions, batches and the fleet as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+_COLOURS = {
+    "ready": "green",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "expired": "yellow",
+    "running": "cyan",
+    "reading": "cyan",
+}
+
+
+def status_text(status: str) -> Text:
+    """A state in its colour."""
+    return Text(status, style=_COLOURS.get(status, ""))
+
+
+def facts(rows: dict[str, Any]) -> Table:
+    """Names and values side by side; absent values are left out."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value not in (None, "", [], {}):
+            grid.add_row(name, value if isinstance(value, Text) else Text(str(value)))
+    return grid
+
+
+def document(value: dict[str, Any]) -> RenderableType:
+    """Everything worth knowing of a document."""
+    cache = value.get("cache") or {}
+    return facts(
+        {
+            "document": value["id"],
+            "status": status_text(value["status"]),
+            "name": value.get("name"),
+            "pages": value.get("pages"),
+            "tokens": number(value.get("tokens")),
+            "tier": value.get("tier"),
+            "headroom": _tokens(value.get("headroom_tokens")),
+            "fits": ", ".join(name for name, fits in (value.get("fits") or {}).items() if fits),
+            "cache": _cache(cache),
+            "ocr pages": ", ".join(map(str, value.get("ocr_pages") or [])),
+            "waits for": _waiting(value),
+            "error": error_text(value.get("error")),
+        }
+    )
+
+
+def documents(values: list[dict[str, Any]]) -> Table:
+    """A table of documents."""
+    table = Table("document", "status", "name", "pages", "tokens", "tier", "cache")
+    for value in values:
+        table.add_row(
+            value["id"],
+            status_text(value["status"]),
+            Text(str(value.get("name") or "")),
+            number(value.get("pages")),
+            number(value.get("tokens")),
+            value.get("tier") or "",
+            (value.get("cache") or {}).get("state") or "",
+        )
+    return table
+
+
+def question(value: dict[str, Any]) -> RenderableType:
+    """An answer with its receipt, or where the question stands."""
+    answer = value.get("answer")
+    parts: list[RenderableType] = []
+    if answer:
+        parts += [Text(str(answer["text"]).strip()), Text(receipt(value), style="dim")]
+    parts.append(
+        facts(
+            {
+                "question": value["id"],
+                "status": None if answer else status_text(value["status"]),
+                "waits for": _waiting(value),
+                "error": error_text(value.get("error")),
+            }
+        )
+    )
+    return Group(*parts)
+
+
+def receipt(value: dict[str, Any]) -> str:
+    """Pages cited, tier, tokens and times of an answered question, in one line."""
+    usage, timings, made = value.get("usage") or {}, value.get("timings") or {}, value.get("receipt") or {}
+    pages = cited_pages(value)
+    tokens = " / ".join(
+        f"{number(usage.get(f'{kind}_tokens')) or '?'} {kind}" for kind in ("prompt", "cached", "output")
+    )
+    times = ", ".join(
+        f"{name} {_ms(timings.get(key))}"
+        for name, key in (("queue", "queue_ms"), ("first token", "first_token_ms"), ("total", "total_ms"))
+    )
+    cited = f"pages {', '.join(map(str, pages))}" if pages else "no page cited"
+    return f"{cited} · tier {made.get('tier') or '?'} · {tokens} tokens · {times}"
+
+
+def receipt_of(value: dict[str, Any]) -> RenderableType:
+    """What stands below an answer that was shown already."""
+    return Group(Text(receipt(value), style="dim"), facts({"question": value["id"]}))
+
+
+def cited_pages(value: dict[str, Any]) -> list[int]:
+    """Pages that the answer's citations name, each once, in order."""
+    citations = (value.get("answer") or {}).get("citations") or []
+    return sorted({int(c["page"]) for c in citations if c.get("page") is not None})
+
+
+def batch(value: dict[str, Any]) -> RenderableType:
+    """Where a batch stands."""
+    counts = ", ".join(f"{count} {name}" for name, count in value["counts"].items() if count)
+    return facts(
+        {
+            "batch": value["id"],
+            "status": status_text(value["status"]),
+            "task": value.get("task"),
+            "counts": counts,
+            "estimated finish": value.get("estimated_finish_at") if value["status"] in ("queued", "running") else None,
+            "error": error_text(value.get("error")),
+        }
+    )
+
+
+def results(value: dict[str, Any], items: list[dict[str, Any]]) -> RenderableType:
+    """A batch below its results."""
+    parts: list[RenderableType] = []
+    for item in items:
+        parts.append(Rule(Text(str(item["document"])), align="left", style="dim"))
+        if item.get("answer"):
+            parts.append(Text(str(item["answer"]["text"]).strip()))
+        else:
+            parts.append(error_text(item.get("error")) or status_text(item["status"]))
+    return Group(*parts, batch(value))
+
+
+def tiers(values: list[dict[str, Any]]) -> Table:
+    """A table of the tiers, with every plain fact the service gives."""
+    return _plain_table("tier", values)
+
+
+def workers(values: list[dict[str, Any]]) -> Table:
+    """A table of the workers, with every plain fact the service gives."""
+    return _plain_table("worker", values)
+
+
+def error_text(error: dict[str, Any] | None) -> Text | None:
+    """An error as ``sentence (code)``."""
+    return Text(f"{error['detail']} ({error['code']})", style="red") if error else None
+
+
+def number(value: int | None) -> str:
+    """A count with thousands separated."""
+    return "" if value is None else f"{value:,}"
+
+
+def _tokens(value: int | None) -> str:
+    return "" if value is None else f"{value:,} tokens"
+
+
+def _ms(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.0f} ms"
+
+
+def _cache(cache: dict[str, Any]) -> str:
+    state = cache.get("state")
+    return f"{state} on {cache['worker']}" if state and cache.get("worker") else str(state or "")
+
+
+def _waiting(value: dict[str, Any]) -> str:
+    waiting = value.get("waiting")
+    return str(waiting["detail"]) if isinstance(waiting, dict) else ""
+
+
+def _plain_table(first: str, values: list[dict[str, Any]]) -> Table:
+    names = [
+        name
+        for name in dict.fromkeys(name for value in values for name in value)
+        if name != "object" and any(not isinstance(value.get(name), dict) for value in values)
+    ]
+    table = Table(*(first if name in ("id", "name") and i == 0 else name for i, name in enumerate(names)))
+    for value in values:
+        table.add_row(*(Text(_plain(value.get(name))) for name in names))
+    return table
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return str(value)
