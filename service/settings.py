@@ -154,6 +154,10 @@ class EngineSettings(_Group):
     """GPUs one engine is spread over."""
     quantization: str | None = None
     """Weight quantisation the model folder holds (``awq``, ``gptq``, …). None: as the model says."""
+    silent_seconds: float = Field(default=60.0, gt=0)
+    """Work in flight without any progress for this long makes the worker test its engine."""
+    canary_seconds: float = Field(default=60.0, gt=0)
+    """How long the engine may take for the one token of that test before it is taken for hung and replaced."""
     dtype: str | None = None
     """Weight type. None: as the model says."""
     load_format: str | None = None

@@ -6,6 +6,7 @@ drains itself: stop claiming, wait, give back, shut down, and leave the process 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import structlog
 from celery import Celery
 from celery import signals as celery_signals
@@ -76,7 +78,15 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
     drained.wait(timeout=1.0)
     runtime.close()
     shutdown()
+    end_children()
     return _ENGINE_DEAD_STATUS if runtime.dead.is_set() else 0
+
+
+def end_children() -> None:
+    """Kill every process this one started and that is still there: a hung engine core does not end by being asked."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _start_thread(target: Callable[..., None], name: str, *args: Any) -> None:
@@ -92,4 +102,5 @@ def _leave_in_any_case(runtime: Runtime) -> None:
     wait = 0.0 if runtime.dead.is_set() else runtime.settings.jobs.drain_seconds
     time.sleep(wait + _GRACE_SECONDS)
     log.error("left_without_waiting", worker=runtime.id, in_flight=runtime.in_flight)
+    end_children()
     os._exit(_ENGINE_DEAD_STATUS if runtime.dead.is_set() else 75)

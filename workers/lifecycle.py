@@ -17,7 +17,7 @@ from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
-from workers import celery_worker
+from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
@@ -105,6 +105,7 @@ def run_engine(settings: Settings, tier_names: list[str]) -> int:
     )
     answerer.runtime = runtime
     runtime.start()
+    watchdog.watch(host, runtime, watchdog.Patience(settings.engine.silent_seconds, settings.engine.canary_seconds))
 
     def shutdown() -> None:
         host.shutdown()
