@@ -48,7 +48,8 @@ class Attempt:
 
     Attributes:
         lease: The claim.
-        reason: Why it shall stop: ``asked`` (cancel or deadline), ``lost`` (the lease ran out) or ``drain``.
+        reason: Why it shall stop: ``asked`` (cancel or deadline), ``lost`` (the lease ran out), ``drain`` or
+            ``engine_dead``.
     """
 
     lease: Lease
@@ -146,7 +147,10 @@ class Runtime:
         log.info("worker_ready", worker=self.id, tiers=self.tiers, places=self.places)
 
     def drain(self, *, wait_seconds: float) -> None:
-        """Stop claiming; wait for running jobs; give back, without penalty, what is still running then."""
+        """Stop claiming; wait for running jobs; give back, without penalty, what is still running then.
+
+        When the engine is dead there is nothing to wait for, and the jobs under it are failed attempts.
+        """
         self._draining.set()
         self._beat_or_log()
         until = time.monotonic() + wait_seconds
@@ -155,7 +159,7 @@ class Runtime:
         with self._lock:
             left = list(self._held.values())
         for attempt in left:
-            attempt.stop("drain")
+            attempt.stop("engine_dead" if self.dead.is_set() else "drain")
 
     def close(self) -> None:
         """Stop the maintenance thread and take the worker off the list."""
@@ -249,6 +253,9 @@ class Runtime:
         lease = attempt.lease
         if attempt.reason == "lost":
             log.warning("lease_lost", job=lease.job_id, attempt=lease.attempt)
+            return
+        if attempt.reason == "engine_dead":
+            self._record_failure(attempt, EngineDied("The engine died or hung while it worked on this job."))
             return
         try:
             with self.database.write() as session:
