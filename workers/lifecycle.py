@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from service.domain.jobs import JobKind
+from service.domain.tiers import Tier
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.jobqueue.streams import TokenWriter
@@ -19,6 +21,7 @@ from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
 from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
+from workers.engine.host import EngineHost
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
 from workers.secrets import cache_salt, installation_secret
@@ -58,8 +61,17 @@ def run_ingest(settings: Settings) -> int:
     return celery_worker.run(app, runtime, shutdown=database.close)
 
 
-def run_engine(settings: Settings, tier_names: list[str]) -> int:
+BuildHost = Callable[[Settings, Sequence[Tier]], tuple[EngineHost, int]]
+"""Makes an engine (not started yet) for tiers, and says how many requests it may be given at once."""
+
+
+def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | None = None) -> int:
     """Serve tiers with one engine until told to stop. Returns the process's exit status.
+
+    Args:
+        settings: The product's settings.
+        tier_names: Tiers to serve.
+        build: Makes the engine; None is vLLM.
 
     Raises:
         UnknownTier: A tier name that is not configured.
@@ -68,13 +80,14 @@ def run_engine(settings: Settings, tier_names: list[str]) -> int:
     # Before anything imports an engine: it is slow, and heavy to start for a spelling mistake.
     table = settings.tier_table()
     tiers = [table.get(name) for name in dict.fromkeys(tier_names)]
-    from workers.engine.build import build_host  # noqa: PLC0415 - imports the engine
+    if build is None:
+        from workers.engine.build import build_host as build  # noqa: PLC0415 - imports the engine
 
     database = open_database(settings)
     app = make_celery(settings.broker)
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     started = time.monotonic()
-    host, profile = build_host(settings, tiers)
+    host, places = build(settings, tiers)
     host.start()
     log.info("engine_started", seconds=round(time.monotonic() - started, 1), tiers=[t.name for t in tiers])
     secret = installation_secret(settings.data_dir)
@@ -93,7 +106,7 @@ def run_engine(settings: Settings, tier_names: list[str]) -> int:
         kind="engine",
         tiers=[tier.name for tier in tiers],
         handlers=answerer.handlers,
-        places=settings.engine.concurrency or profile.max_num_seqs,
+        places=settings.engine.concurrency or places,
         info={
             "model": settings.model_name,
             "engine": host.info.version,
