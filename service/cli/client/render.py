@@ -146,13 +146,38 @@ def results(value: dict[str, Any], items: list[dict[str, Any]]) -> RenderableTyp
 
 
 def tiers(values: list[dict[str, Any]]) -> Table:
-    """A table of the tiers, with every plain fact the service gives."""
-    return _plain_table("tier", values)
+    """A table of the tiers."""
+    table = Table("tier", "length", "longest document", "served by", "workers", "queued", "prefill")
+    for value in values:
+        queued, speed = value["queued"], value.get("prefill_tokens_per_second")
+        table.add_row(
+            value["name"],
+            number(value["length_tokens"]),
+            number(value["max_document_tokens"]),
+            value.get("served_by") or Text("nobody", style="red"),
+            str(len(value["workers"])),
+            f"{queued['jobs']:,} jobs, {queued['tokens']:,} tokens" if queued["jobs"] else "",
+            f"{speed:,.0f} tokens/s" if speed else "",
+        )
+    return table
 
 
 def workers(values: list[dict[str, Any]]) -> Table:
-    """A table of the workers, with every plain fact the service gives."""
-    return _plain_table("worker", values)
+    """A table of the workers."""
+    table = Table("worker", "kind", "state", "tiers", "host", "pid", "busy", "started")
+    for value in values:
+        info = value.get("info") or {}
+        table.add_row(
+            value["id"],
+            value["kind"],
+            value["state"],
+            ", ".join(value["tiers"]),
+            value["host"],
+            str(value["pid"]),
+            f"{info['in_flight']} of {info['places']}" if "places" in info else "",
+            str(value["started_at"])[:19].replace("T", " "),
+        )
+    return table
 
 
 def error_text(error: dict[str, Any] | None) -> Text | None:
@@ -181,27 +206,3 @@ def _cache(cache: dict[str, Any]) -> str:
 def _waiting(value: dict[str, Any]) -> str:
     waiting = value.get("waiting")
     return str(waiting["detail"]) if isinstance(waiting, dict) else ""
-
-
-def _plain_table(first: str, values: list[dict[str, Any]]) -> Table:
-    names = [
-        name
-        for name in dict.fromkeys(name for value in values for name in value)
-        if name != "object" and any(not isinstance(value.get(name), dict) for value in values)
-    ]
-    table = Table(*(first if name in ("id", "name") and i == 0 else name for i, name in enumerate(names)))
-    for value in values:
-        table.add_row(*(Text(_plain(value.get(name))) for name in names))
-    return table
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(_plain(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
-    return str(value)

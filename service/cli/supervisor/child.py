@@ -40,6 +40,7 @@ class Program:
         is_ready: Whether the process with this pid does its work; called every few hundred milliseconds.
         pass_fds: Descriptors it inherits.
         stop_seconds: How long it may take to end after SIGTERM before its group is killed.
+        narrates: Its last line of output says what it is doing, and is shown.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     pass_fds: tuple[int, ...] = ()
     stop_seconds: float = 10.0
+    narrates: bool = False
 
 
 class Child:
@@ -63,6 +65,7 @@ class Child:
         self.next_start = 0.0
         self.returncode: int | None = None
         self.was_ready = False
+        self.note = ""
         self._guard = guard_process
         self._process: subprocess.Popen[bytes] | None = None
         self._ready_at: float | None = None
@@ -71,6 +74,11 @@ class Child:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process was started whose end was not seen yet."""
+        return self._process is not None
 
     def start(self) -> None:
         """Start the process in a session of its own, with both output streams in its log file."""
@@ -110,6 +118,8 @@ class Child:
         """Ask whether it is ready and set the state accordingly."""
         if self._process is None or self.state in (State.STOPPING, State.STOPPED):
             return
+        if self.program.narrates:
+            self.note = next(iter(self.tail(1)), "")
         if self.program.is_ready(self._process.pid):
             if self.state is not State.READY:
                 self._ready_at = self._ready_at or time.monotonic()

@@ -46,7 +46,7 @@ def engine_program(settings: Settings, database: Database, env: Mapping[str, str
 
 def model_program(env: Mapping[str, str]) -> Program:
     """Prepares the bundled model and ends."""
-    return Program("model", prepare_argv(), lambda _pid: False, env=env)
+    return Program("model", prepare_argv(), lambda _pid: False, env=env, narrates=True)
 
 
 def _worker(name: str, argv: Sequence[str], settings: Settings, database: Database, env: Mapping[str, str]) -> Program:

@@ -102,6 +102,7 @@ class Supervisor:
         self.children.append(child)
         child.start()
         while not child.poll():
+            child.probe()
             self._step(but=child)
         if child.returncode != 0:
             raise _failed(child, "")

@@ -79,7 +79,7 @@ class PlainView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._shown: dict[str, tuple[State, int]] = {}
+        self._shown: dict[str, tuple[State, int, str]] = {}
 
     def observe(self, children: Sequence[Child]) -> None:
         for child in _changed(children, self._shown):
@@ -98,7 +98,7 @@ class JsonView:
     """A JSON object a line for each change: ``{event: "process", process, state, pid, restarts}`` and others."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, tuple[State, int]] = {}
+        self._shown: dict[str, tuple[State, int, str]] = {}
 
     def observe(self, children: Sequence[Child]) -> None:
         for child in _changed(children, self._shown):
@@ -109,6 +109,7 @@ class JsonView:
                     "state": child.state.value,
                     "pid": child.pid,
                     "restarts": child.restarts,
+                    "note": child.note or None,
                     "log": str(child.log_path),
                 }
             )
@@ -125,15 +126,16 @@ def state_text(child: Child, now: float) -> str:
     seconds = int(now - child.since)
     if child.state is State.RESTARTING:
         return f"restarting {child.restarts} in {max(0, round(child.next_start - now))} s"
+    text = str(child.state)
     if child.state in (State.STARTING, State.STOPPING) and seconds:
-        return f"{child.state} {seconds} s"
-    return str(child.state)
+        text = f"{text} {seconds} s"
+    return f"{text}: {child.note}" if child.note and child.state is State.STARTING else text
 
 
-def _changed(children: Sequence[Child], shown: dict[str, tuple[State, int]]) -> list[Child]:
+def _changed(children: Sequence[Child], shown: dict[str, tuple[State, int, str]]) -> list[Child]:
     changed: list[Child] = []
     for child in children:
-        now = (child.state, child.restarts)
+        now = (child.state, child.restarts, child.note)
         if shown.get(child.program.name) != now:
             shown[child.program.name] = now
             changed.append(child)
