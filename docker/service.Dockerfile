@@ -6,11 +6,13 @@ RUN useradd --uid 10001 --create-home longread \
     && install --directory --owner longread --group longread /data
 
 WORKDIR /src
+COPY docker/requirements docker/requirements
 COPY pyproject.toml README.md ./
 COPY service service
 COPY workers workers
 COPY migrations migrations
-RUN --mount=type=cache,target=/root/.cache/pip pip install .
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip install --constraint docker/requirements/constraints.txt .
 
 # XDG_CACHE_HOME: the bundled model lies in the user's cache; in the volume, every container finds it.
 ENV PYTHONUNBUFFERED=1 \

@@ -18,22 +18,22 @@ RUN case "$ENGINE" in cpu|gpu) ;; *) echo "ENGINE is cpu or gpu, not '$ENGINE'."
 
 WORKDIR /src
 COPY docker/requirements docker/requirements
-# Before the sources, so that a change of ours does not fetch the engine again.
+# Before the sources, so that a change of ours does not fetch the engine again. The same steps as `make setup`.
 RUN --mount=type=cache,target=/root/.cache/pip \
     if [ "$ENGINE" = cpu ]; then \
         pip install ${LONGREAD_PIP_EXTRA_INDEX:+--extra-index-url "$LONGREAD_PIP_EXTRA_INDEX"} \
-            --requirement docker/requirements/engine-cpu.txt; \
+            --no-deps --requirement docker/requirements/constraints.txt \
+        && pip install ${LONGREAD_PIP_EXTRA_INDEX:+--extra-index-url "$LONGREAD_PIP_EXTRA_INDEX"} \
+            --no-deps --require-hashes --requirement docker/requirements/engine-cpu.txt; \
     fi
 COPY pyproject.toml README.md ./
 COPY service service
 COPY workers workers
 COPY migrations migrations
-# torchvision, torchaudio and torchcodec of the CPU install do not match its torch and break `import transformers`.
-# The versions stand in pyproject.toml.
+# On CPU all is installed already. For GPUs the versions stand in pyproject.toml.
 # hadolint ignore=DL3013
 RUN --mount=type=cache,target=/root/.cache/pip \
-    pip install ${LONGREAD_PIP_EXTRA_INDEX:+--extra-index-url "$LONGREAD_PIP_EXTRA_INDEX"} ".[$ENGINE,ocr]" \
-    && if [ "$ENGINE" = cpu ]; then pip uninstall --yes torchvision torchaudio torchcodec; fi
+    if [ "$ENGINE" = cpu ]; then pip install --no-deps .; else pip install ".[gpu,ocr]"; fi
 
 COPY docker/worker_health.py /opt/longread/worker_health.py
 # XDG_CACHE_HOME: the bundled model lies in the user's cache; in the volume, every container finds it.
