@@ -12,6 +12,19 @@ import unicodedata
 # Letters with a compatibility form that stands for one or more ordinary letters: Latin ligatures, Arabic presentation
 # forms, Kangxi radicals and compatibility ideographs. A tokenizer splits them into bytes and a search misses them.
 _FORMS = re.compile("[\ufb00-\ufb06\ufb13-\ufb17\ufb1d-\ufb4f\ufb50-\ufdfb\ufe70-\ufefc\u2f00-\u2fd5\uf900-\ufaff]+")
+# Adobe's glyph list puts small capitals and old-style figures at U+F7xx, the Symbol encoding of Windows fonts their
+# bullets at U+F0xx; the characters meant are known (adobe-type-tools/agl-specification, Wingdings' published map).
+_PRIVATE = {
+    **{chr(0xF700 + code): chr(code) for code in (*range(0x30, 0x3A), *range(0x61, 0x7B), *range(0xE0, 0xFF))},
+    **dict(
+        zip(
+            "\uf0b7\uf0a7\uf0a8\uf0fc\uf0d8\uf0e0\uf06c\uf06e\uf06f\uf071\uf076\uf02d\uf0b0",
+            "•▪▫✓➢→●■□❑❖-°",
+            strict=True,
+        )
+    ),
+}
+_PRIVATE_CHARS = re.compile(f"[{''.join(_PRIVATE)}]")
 # Characters that show nothing: zero-width space, word joiner, byte order mark, bidi controls, tags. They carry hidden
 # instructions as easily as layout, so they go. The joiners U+200C and U+200D shape Persian and emoji and stay.
 _INVISIBLE = re.compile(
@@ -37,6 +50,7 @@ def clean_page_text(text: str) -> str:
     if not text.isascii():
         text = _INVISIBLE.sub("", text)
         text = _FORMS.sub(_ordinary, text)
+        text = resolve_private(text)
         text = _BROKEN_WORD.sub(_mend, text)
     if "  " in text:
         text = _WIDE_GAPS.sub("  ", text)
@@ -47,8 +61,26 @@ def clean_page_text(text: str) -> str:
     return text.strip(" \n\ufffe")
 
 
+def resolve_private(text: str) -> str:
+    """The text with private-use characters whose meaning is known replaced by what they mean."""
+    return text if text.isascii() else _PRIVATE_CHARS.sub(_known_private, text)
+
+
+def clean_source_text(text: str) -> str:
+    """Text that a person typed, cleaned: its indentation, gaps and hyphens mean something and stay."""
+    text = _LINE_ENDS.sub("\n", text)
+    text = _INVISIBLE.sub("", _CONTROLS.sub("", text).expandtabs(4))
+    text = _FORMS.sub(_ordinary, text).replace("\u00ad", "")
+    text = _BLANK_LINES.sub("\n\n", re.sub("[ \u00a0]+(?=\n)", "", text))
+    return text.strip("\n").rstrip()
+
+
 def _ordinary(match: re.Match[str]) -> str:
     return unicodedata.normalize("NFKC", match.group())
+
+
+def _known_private(match: re.Match[str]) -> str:
+    return _PRIVATE[match.group()]
 
 
 def _mend(match: re.Match[str]) -> str:

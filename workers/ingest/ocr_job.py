@@ -26,14 +26,15 @@ def is_installed() -> bool:
     return importlib.util.find_spec("rapidocr") is not None and importlib.util.find_spec("onnxruntime") is not None
 
 
-def explain_no_text(options: ReadOptions, pages: int) -> str:
-    """The sentence for a document without any text."""
-    whole = "The page has no text" if pages == 1 else f"None of the {pages} pages has text"
+def explain_no_text(options: ReadOptions, pages: int, chars: int) -> str:
+    """The sentence for a document without a text layer."""
+    found = f"only {chars} characters" if chars else "no text"
+    whole = f"The page has {found}" if pages == 1 else f"The {pages} pages have {found}"
     if options.ocr == "never":
         return f"{whole} that can be extracted, and OCR was switched off for this upload."
     if not is_installed():
         return f"{whole} that can be extracted; for OCR, {INSTALL_HINT}."
-    return f"{whole} that can be extracted, and OCR found none."
+    return f"{whole} that can be extracted, and OCR found nothing."
 
 
 class OcrJob:

@@ -18,6 +18,7 @@ from workers.ingest.verdicts import error_from_code
 # Long enough to keep both children's page order close to the file's, short enough to share the work evenly.
 _BLOCK_PAGES = 32
 _PDFIUM_DEATHS = 3
+_READERS = {"pdfium", "pypdf", "pdfminer"}
 _PLACEHOLDER_MAX_CHARS = 2000
 
 
@@ -209,7 +210,7 @@ class PdfJob:
             self._pdfium_deaths += 1
             if self._pdfium_deaths >= _PDFIUM_DEATHS:
                 self._avoid_on_open.add("pdfium")
-        if {"pdfium", "pypdf"} <= avoid or ("pdfium" in self._avoid_on_open and "pypdf" in avoid):
+        if avoid | self._avoid_on_open >= _READERS:
             shard.pages.popleft()
             problem = PageProblem(page, "page_unreadable", f"No reader survived the page ({death.replace('_', ' ')}).")
             self._place(PageText(page, "", "pdf", "none"), problem, wants_ocr=True)
@@ -222,7 +223,7 @@ class PdfJob:
 
     def _require_text(self, assembler: Assembler) -> None:
         if not assembler.text_pages or (not assembler.ocr_pages and not self._has_text_layer):
-            raise NoTextLayer(explain_no_text(self._options, assembler.pages))
+            raise NoTextLayer(explain_no_text(self._options, assembler.pages, self._dense_chars))
 
     def _spent_elsewhere(self) -> float:
         return self._assembler.callback_seconds if self._assembler is not None else 0.0

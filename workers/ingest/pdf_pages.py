@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from service.errors import DocumentError, TooMuchText
-from workers.ingest.cleaning import clean_page_text
+from workers.ingest.cleaning import clean_page_text, resolve_private
 from workers.ingest.frames import Frame
 from workers.ingest.pdfium_reader import PageMarks, PdfiumError, PdfiumFile
-from workers.ingest.quality import better, judge
+from workers.ingest.quality import Quality, better, judge
 
 if TYPE_CHECKING:
+    from workers.ingest.pdfminer_reader import PdfminerFile
     from workers.ingest.pypdf_reader import PypdfFile
 
 _LITTLE_TEXT_CHARS = 40
 _MOSTLY_IMAGE = 0.5
 _MANY_LOST = 0.05
+_CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+_NOTHING = Quality(0.0, "", 0)
 _NO_MARKS = PageMarks(text=False, images=False, paths=False, image_share=0.0)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One reader's clean text of a page, the quality of what it gave, and what pdfium saw drawn."""
+
+    text: str = ""
+    reader: str = "none"
+    quality: Quality = _NOTHING
+    marks: PageMarks = _NO_MARKS
+    failure: str = ""
 
 
 class PageReader:
@@ -35,7 +51,8 @@ class PageReader:
     ) -> None:
         self._data, self._password = data, password
         self._first, self._second = first, second
-        self._second_failed = False
+        self._third: PdfminerFile | None = None
+        self._second_failed = self._third_failed = False
         opened = first or second
         assert opened is not None
         self.pages = opened.pages
@@ -61,56 +78,66 @@ class PageReader:
 
         Raises TooMuchText when the page is longer than ``max_chars``.
         """
-        text, reader, label, marks, failure = "", "pdfium", None, _NO_MARKS, ""
-        doubtful = True
-        if self._first is not None and "pdfium" not in avoid:
-            text, label, marks, failure, doubtful = self._read_first(self._first, number)
+        best = _Reading()
+        others: tuple[str, ...] = ("pypdf", "pdfminer")
+        label = first_failure = None
+        if self._first is None:
+            label = self._second_label(number)
+        elif "pdfium" in avoid:
+            first_failure = "pdfium did not survive the page"
         else:
-            failure = "pdfium did not survive the page" if "pdfium" in avoid else ""
-        if doubtful and "pypdf" not in avoid:
-            trying("pypdf")
-            again = self._read_second(number)
-            if again is not None and (better(text, again) or not text):
-                text, reader = again, "pypdf"
-            elif again is None and not failure and self._first is None:
-                failure = "no reader could read the page"
-            if self._first is None:
-                label = self._second_label(number)
-        if len(text) > max_chars:
-            raise TooMuchText(f"Page {number} has {len(text)} characters; at most {max_chars} are kept.")
-        return _page_frame(number, text, reader, label, marks, failure)
+            label = self._first.label(number)
+            best, others = self._read_first(self._first, number)
+        marks, first_failure = best.marks, best.failure or first_failure
+        for name in others:
+            if name in avoid or (best.text and best.reader != "pdfium" and not best.quality.is_rubbish):
+                continue
+            trying(name)
+            again = self._read_again(name, number)
+            if better(best.quality, again.quality):
+                best = again
+        if len(best.text) > max_chars:
+            raise TooMuchText(f"Page {number} has {len(best.text)} characters; at most {max_chars} are kept.")
+        return _page_frame(number, best, label=label, marks=marks, failure=first_failure or "")
 
-    def _read_first(self, first: PdfiumFile, number: int) -> tuple[str, str | None, PageMarks, str, bool]:
+    def _read_first(self, first: PdfiumFile, number: int) -> tuple[_Reading, tuple[str, ...]]:
+        """What pdfium reads, and which readers should be asked as well."""
         try:
             page = first.page(number)
         except PdfiumError:
-            return "", first.label(number), _NO_MARKS, "the page is damaged", True
+            return _Reading(failure="the page is damaged"), ("pypdf", "pdfminer")
         try:
-            text = clean_page_text(page.text())
+            raw = page.text()
+            text = _with_lines(clean_page_text(raw), page.notes)
             if first.has_form:
                 text = self._with_field_values(text, number)
-            quality = judge(text)
-            doubtful = quality.is_rubbish or page.lost_chars > _MANY_LOST * max(1, quality.chars)
-            marks = _NO_MARKS
-            if quality.chars < _LITTLE_TEXT_CHARS:
-                marks = page.marks()
-                doubtful = doubtful or (quality.chars == 0 and marks.text)
-            return text, first.label(number), marks, "", doubtful
+            # Judged before clean-up, which takes away the control characters that tell glyph numbers from letters.
+            quality = judge(resolve_private(raw))
+            marks = page.marks() if quality.chars < _LITTLE_TEXT_CHARS else _NO_MARKS
+            others: tuple[str, ...] = ()
+            if quality.is_rubbish or page.lost_chars > _MANY_LOST * quality.chars or (marks.text and not text):
+                others = ("pypdf", "pdfminer")
+            elif (marks.text or _CJK.search(text)) and page.has_unread_vertical_text():
+                others = ("pdfminer",)
         except PdfiumError:
-            return "", first.label(number), _NO_MARKS, "the page's text is damaged", True
+            return _Reading(failure="the page's text is damaged"), ("pypdf", "pdfminer")
+        else:
+            return _Reading(text, "pdfium", quality, marks), others
         finally:
             page.close()
 
-    def _read_second(self, number: int) -> str | None:
-        second = self._open_second()
-        if second is None or number > second.pages:
-            return None
+    def _read_again(self, name: str, number: int) -> _Reading:
+        """Another reader's reading of a page, empty when it has none or fails."""
+        reader = self._open_second() if name == "pypdf" else self._open_third()
+        if reader is None:
+            return _Reading()
         try:
-            return clean_page_text(second.text(number))
+            raw = reader.text(number)
+            return _Reading(clean_page_text(raw), name, judge(resolve_private(raw)))
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001  -- ten exception types were seen on single pages; the page has none then.
-            return None
+            return _Reading()
 
     def _second_label(self, number: int) -> str | None:
         try:
@@ -127,9 +154,7 @@ class PageReader:
             values = second.field_values(number)
         except Exception:  # noqa: BLE001  -- a broken field must not cost the page.
             return text
-        dense = "".join(text.split())
-        lines = [f"{name}: {value}" if name else value for name, value in values if "".join(value.split()) not in dense]
-        return clean_page_text("\n".join([text, *lines])) if lines else text
+        return _with_lines(text, [f"{name}: {value}" if name else value for name, value in values], skip_names=True)
 
     def _open_second(self) -> PypdfFile | None:
         if self._second is None and not self._second_failed:
@@ -141,20 +166,42 @@ class PageReader:
                 self._second_failed = True
         return self._second
 
+    def _open_third(self) -> PdfminerFile | None:
+        if self._third is None and not self._third_failed:
+            from workers.ingest.pdfminer_reader import PdfminerFile  # noqa: PLC0415
 
-def _page_frame(number: int, text: str, reader: str, label: str | None, marks: PageMarks, failure: str) -> Frame:
-    quality = judge(text)
-    frame: Frame = {"kind": "page", "number": number, "text": text, "reader": reader, "label": label}
-    scanned = marks.image_share >= _MOSTLY_IMAGE and quality.chars < _LITTLE_TEXT_CHARS
+            try:
+                self._third = PdfminerFile(self._data, self._password)
+            except MemoryError:
+                raise
+            except Exception:  # noqa: BLE001  -- the third reader is asked for single pages; others may have read them.
+                self._third_failed = True
+        return self._third
+
+
+def _with_lines(text: str, lines: list[str], *, skip_names: bool = False) -> str:
+    """Adds the lines that the text does not show yet, compared without whitespace; ``name: value`` by its value."""
+    dense = "".join(text.split())
+    missing = [
+        line for line in lines if "".join((line.split(": ", 1)[-1] if skip_names else line).split()) not in dense
+    ]
+    return clean_page_text("\n".join([text, *missing])) if missing else text
+
+
+def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMarks, failure: str) -> Frame:
+    quality = best.quality
+    frame: Frame = {"kind": "page", "number": number, "text": best.text, "reader": best.reader, "label": label}
+    chars = len("".join(best.text.split()))
+    scanned = marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS
     marked = marks.text or marks.images or marks.paths
-    frame["wants_ocr"] = quality.is_rubbish or scanned or (quality.chars == 0 and (marked or bool(failure)))
+    frame["wants_ocr"] = quality.is_rubbish or scanned or (chars == 0 and (marked or bool(failure)))
     if quality.is_rubbish:
         frame["problem"] = {
             "code": "unreadable_text",
             "detail": f"The page's text layer is unusable: {quality.reason}.",
         }
-    elif quality.chars == 0 and failure:
+    elif chars == 0 and failure:
         frame["problem"] = {"code": "page_unreadable", "detail": f"No reader could read the page: {failure}."}
-    elif quality.chars == 0 and marked:
+    elif chars == 0 and marked:
         frame["problem"] = {"code": "no_text", "detail": "The page shows something but has no text layer."}
     return frame

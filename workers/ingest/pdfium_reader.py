@@ -29,9 +29,13 @@ _META_TAGS = {
 # Objects looked at to tell whether an empty page has marks. A million-operator page would take seconds to walk.
 _MAX_OBJECTS = 2000
 _MAX_FORM_DEPTH = 3
-# Annotations that show text of their own. Links and pop-ups show none.
-_SHOWN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_WIDGET, c.FPDF_ANNOT_FREETEXT, c.FPDF_ANNOT_STAMP})
+# Annotations that show no text of their own; all others may have an appearance with text.
+_UNSEEN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})
 _MAX_ANNOTATIONS = 2000
+# Narrower than any letter.
+_THIN_POINTS = 1.0
+# Text objects looked at for vertical writing that pdfium draws but does not read.
+_MAX_VERTICAL_PROBES = 200
 
 
 class Refused(Exception):
@@ -109,17 +113,19 @@ class PdfiumFile:
         Forms and visible annotations are drawn into the page first, so that their text comes in its place.
         """
         page = self._document.get_page(number - 1)
-        if _shows_annotations(page) and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
+        shown, notes = _annotations(page)
+        if shown and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
             page.close()
             page = self._document.get_page(number - 1)
-        return PdfiumPage(page)
+        return PdfiumPage(page, notes)
 
 
 class PdfiumPage:
     """One loaded page; ``close`` frees its memory, which would otherwise grow with the document."""
 
-    def __init__(self, page: pdfium.PdfPage) -> None:
+    def __init__(self, page: pdfium.PdfPage, notes: list[str]) -> None:
         self._page = page
+        self.notes = notes
         self.lost_chars = 0
 
     def close(self) -> None:
@@ -140,6 +146,19 @@ class PdfiumPage:
             return text
         finally:
             text_page.close()
+
+    def has_unread_vertical_text(self) -> bool:
+        """Whether text objects are drawn as thin columns: vertical writing, most of whose lines pdfium leaves out."""
+        left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+        for index in range(min(int(c.FPDFPage_CountObjects(self._page)), _MAX_VERTICAL_PROBES)):
+            item = c.FPDFPage_GetObject(self._page, index)
+            if c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_TEXT and c.FPDFPageObj_GetBounds(
+                item, left, bottom, right, top
+            ):
+                width, height = right.value - left.value, top.value - bottom.value
+                if width < _THIN_POINTS and height > 8 * _THIN_POINTS:
+                    return True
+        return False
 
     def marks(self) -> PageMarks:
         """What is on the page, by its first objects; forms are looked into."""
@@ -176,16 +195,30 @@ class PdfiumPage:
             bitmap.close()
 
 
-def _shows_annotations(page: pdfium.PdfPage) -> bool:
+def _annotations(page: pdfium.PdfPage) -> tuple[bool, list[str]]:
+    """Whether the page has annotations that may show text, and the texts of its free-text ones."""
+    shown, notes = False, list[str]()
     for index in range(min(int(c.FPDFPage_GetAnnotCount(page)), _MAX_ANNOTATIONS)):
         annotation = c.FPDFPage_GetAnnot(page, index)
         if not annotation:
             continue
         subtype = int(c.FPDFAnnot_GetSubtype(annotation))
+        hidden = int(c.FPDFAnnot_GetFlags(annotation)) & (c.FPDF_ANNOT_FLAG_HIDDEN | c.FPDF_ANNOT_FLAG_NOVIEW)
+        if subtype not in _UNSEEN_ANNOTATIONS and not hidden:
+            shown = True
+            if subtype == c.FPDF_ANNOT_FREETEXT:
+                notes.append(_annotation_text(annotation))
         c.FPDFPage_CloseAnnot(annotation)
-        if subtype in _SHOWN_ANNOTATIONS:
-            return True
-    return False
+    return shown, [note for note in notes if note.strip()]
+
+
+def _annotation_text(annotation: Any) -> str:
+    size = int(c.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0))
+    if not 2 < size <= 64 * 1024:
+        return ""
+    buffer = (c.FPDF_WCHAR * (size // 2))()
+    c.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)
+    return bytes(buffer)[: size - 2].decode("utf-16-le", "ignore")
 
 
 def _count_unmapped(text_page: Any, count: int) -> int:

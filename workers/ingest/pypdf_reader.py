@@ -13,6 +13,7 @@ import pypdf  # noqa: TID251  -- this is the adapter.
 from pypdf.errors import DependencyError, PyPdfError  # noqa: TID251
 
 from service.errors import DamagedFile, PasswordRequired, UnsupportedEncryption, WrongPassword
+from workers.ingest.streams import Mapped
 
 _META_NAMES = {
     "title": "/Title",
@@ -33,7 +34,7 @@ class PypdfFile:
     def __init__(self, data: mmap.mmap | bytes, password: str | None) -> None:
         """Opens and decrypts. Raises PasswordRequired, WrongPassword, UnsupportedEncryption or DamagedFile."""
         self._labels: list[str] | None = None
-        stream: Any = io.BytesIO(data) if isinstance(data, bytes) else _Mapped(data)
+        stream: Any = io.BytesIO(data) if isinstance(data, bytes) else Mapped(data)
         try:
             self._reader = pypdf.PdfReader(stream, strict=False)
             self.encrypted = bool(self._reader.is_encrypted)
@@ -49,7 +50,9 @@ class PypdfFile:
             self._decrypt(password)
         try:
             self.pages = len(self._reader.pages)
-        except (PyPdfError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        except MemoryError:
+            raise
+        except Exception as problem:
             raise DamagedFile("No reader finds the document's pages.") from problem
 
     def _decrypt(self, password: str | None) -> None:
@@ -106,41 +109,6 @@ class PypdfFile:
         out = io.BytesIO()
         pypdf.PdfWriter(clone_from=self._reader).write(out)
         return out.getvalue()
-
-
-class _Mapped(io.RawIOBase):
-    """A mapped file as a stream: an mmap is nearly one, but lacks what pypdf asks of a stream."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data = data
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
-        if base + offset < 0:
-            raise ValueError("negative seek position")
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._data) if size is None or size < 0 else min(len(self._data), self._position + size)
-        part = self._data[self._position : end]
-        self._position = max(self._position, end)
-        return part
-
-    def readinto(self, buffer: Any) -> int:
-        part = self.read(len(buffer))
-        buffer[: len(part)] = part
-        return len(part)
 
 
 def _inherited(widget: Any) -> tuple[str | None, Any, str, int]:

@@ -12,9 +12,15 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-_MEANINGLESS = re.compile("[\ufffd\ufffe\ue000-\uf8ff\U000f0000-\U0010ffff\x00-\x08\x0e-\x1f\x7f-\x9f]|\\(cid:\\d+\\)")
+_MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]|\\(cid:\\d+\\)")
+# U+FFFE is pdfium's hyphen at a line end; tabs and line ends, U+0085 among them, are controls that mean something.
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _LETTERS = re.compile("[A-Za-z]")
 _VOWELS = re.compile("[AEIOUYaeiouy]")
+# Latin letters that no living orthography uses for more than every tenth letter: glyph numbers land here.
+_RARE_LATIN = re.compile(
+    "[\u0180-\u018e\u0191-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01d5-\u0217\u021c-\u0258\u025a-\u02ff]"
+)
 _LONG_RUN = re.compile(r"[A-Za-z\u00c0-\u024f\u0400-\u04ff]{26,}")
 _WORD_LETTER = re.compile(r"[A-Za-z\u00c0-\u024f\u0400-\u04ff]")
 
@@ -44,6 +50,8 @@ def judge(text: str) -> Quality:
         return Quality(0.0, "", 0)
     signs = [
         (min(1.0, 3 * _share(_MEANINGLESS, dense)), "characters without a meaning"),
+        # Counted in the text itself: Python takes some of them for whitespace.
+        (min(1.0, 5 * len(_CONTROLS.findall(text)) / chars), "control characters instead of letters"),
         (_lost_spaces(text), "word spaces are missing"),
         (_column_of_characters(text), "one character a line"),
     ]
@@ -52,22 +60,20 @@ def judge(text: str) -> Quality:
     else:
         signs.append((_no_vowels(dense) * _share(_LETTERS, dense), "glyph numbers instead of letters"))
         signs.append((_script_soup(dense), "a mix of scripts that no language has"))
+        signs.append((min(1.0, 2 * _share(_RARE_LATIN, dense)), "glyph numbers instead of letters"))
     badness, reason = max(signs)
     return Quality(badness, reason if badness >= RUBBISH else "", chars)
 
 
-def better(first: str, second: str) -> bool:
-    """Whether ``second`` is the better text of one page: less rubbish, or as little and clearly more of it."""
-    one, two = judge(first), judge(second)
-    if two.chars == 0:
-        return False
-    if one.chars == 0:
-        return not two.is_rubbish or one.chars < two.chars
-    if one.is_rubbish != two.is_rubbish:
-        return one.is_rubbish
-    if one.is_rubbish:
-        return two.badness < one.badness - 0.05
-    return two.chars > 1.2 * one.chars
+def better(first: Quality, second: Quality) -> bool:
+    """Whether the second of two texts of one page is better: less rubbish, or as little and clearly more of it."""
+    if first.chars == 0 or second.chars == 0:
+        return second.chars > 0
+    if first.is_rubbish != second.is_rubbish:
+        return first.is_rubbish
+    if first.is_rubbish:
+        return second.badness < first.badness - 0.05
+    return second.chars > 1.2 * first.chars
 
 
 def _share(pattern: re.Pattern[str], dense: str) -> float:
@@ -77,7 +83,7 @@ def _share(pattern: re.Pattern[str], dense: str) -> float:
 def _lost_spaces(text: str) -> float:
     """Share of letters in runs of 26 and more. German compounds reach 25 now and then; lost spaces give whole lines."""
     letters = len(_WORD_LETTER.findall(text))
-    if letters < 60:
+    if letters < 100:
         return 0.0
     return sum(len(run) for run in _LONG_RUN.findall(text)) / letters
 

@@ -20,6 +20,7 @@ from workers.ingest.contract import (
     ReadSummary,
 )
 from workers.ingest.pdf_job import PdfJob
+from workers.ingest.section_job import SectionJob
 from workers.ingest.shards import Stopped
 from workers.ingest.sniffing import CONTENT_TYPES, PDF, SNIFF_BYTES, sniff_content_type
 
@@ -72,9 +73,11 @@ def read_document(
     try:
         if os.fstat(fd).st_size == 0:
             raise DamagedFile("The file has no bytes.")
-        if content_type != PDF:
-            raise DamagedFile("not yet")
-        job = PdfJob(fd, options, limits, on_opened=on_opened, on_page=on_page, should_stop=should_stop)
+        job: PdfJob | SectionJob
+        if content_type == PDF:
+            job = PdfJob(fd, options, limits, on_opened=on_opened, on_page=on_page, should_stop=should_stop)
+        else:
+            job = SectionJob(fd, content_type, limits, on_opened=on_opened, on_page=on_page, should_stop=should_stop)
         assembler = job.run()
     finally:
         os.close(fd)
