@@ -5,13 +5,17 @@
     │   ├── InvalidRequest      400  invalid_request
     │   ├── Unauthorized        401  unauthorized
     │   ├── NotFound            404  not_found
+    │   ├── MethodNotAllowed    405  method_not_allowed
+    │   ├── UploadStalled       408  upload_stalled
     │   ├── Conflict            409  conflict
+    │   ├── RequestTooLarge     413  request_too_large
     │   ├── FileTooLarge        413  file_too_large
     │   ├── UnsupportedContent  415  unsupported_content
     │   ├── Unprocessable       422  unprocessable (subclasses name the case)
     │   └── TooManyRequests     429  too_many_queued_tokens
     ├── ServiceError            the service cannot do it now; the same call may succeed later
     │   ├── DatabaseUnavailable 503  database_unavailable
+    │   ├── ModelUnavailable    503  model_unavailable
     │   └── StorageFull         507  storage_full
     ├── DocumentError           why a document could not be read (data on the document, not an HTTP error)
     └── JobError                why a job ended without a result (data on the job, not an HTTP error)
@@ -114,6 +118,47 @@ class Conflict(RequestError):
     status = 409
 
 
+class MethodNotAllowed(RequestError):
+    """The path does not take this method.
+
+    ``Allow`` lists the methods it takes.
+    """
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class UploadStalled(RequestError):
+    """The file stopped arriving.
+
+    Nothing was kept. Send it again.
+    """
+
+    code = "upload_stalled"
+    status = 408
+    retryable = True
+
+
+class IdempotencyInFlight(Conflict):
+    """A request with this ``Idempotency-Key`` is being carried out.
+
+    Send the same request again in a moment: it is answered as the first one was.
+    """
+
+    code = "idempotency_in_flight"
+    retryable = True
+
+
+class RequestTooLarge(RequestError):
+    """The request is longer than this installation accepts.
+
+    ``max_bytes`` names the limit. Only files may be larger than that.
+    """
+
+    code = "request_too_large"
+    status = 413
+
+
 class FileTooLarge(RequestError):
     """The file is larger than this installation accepts.
 
@@ -157,6 +202,24 @@ class QuestionTooLong(Unprocessable):
     """
 
     code = "question_too_long"
+
+
+class UnknownDocuments(Unprocessable):
+    """Some of the named documents do not exist.
+
+    ``documents`` lists every one that was deleted, never existed, or belongs to another tenant. Nothing was accepted.
+    """
+
+    code = "unknown_documents"
+
+
+class IdempotencyMismatch(Unprocessable):
+    """This ``Idempotency-Key`` was used for another request.
+
+    A key names one request for 24 hours; use a new key for a new request.
+    """
+
+    code = "idempotency_key_reused"
 
 
 class InvalidFollows(Unprocessable):
@@ -216,6 +279,15 @@ class DatabaseUnavailable(ServiceError):
     """
 
     code = "database_unavailable"
+
+
+class ModelUnavailable(ServiceError):
+    """The served model's tokenizer is not loaded, so no question can be counted.
+
+    The operator must prepare the model (``longread model prepare``) or set ``LONGREAD_MODEL__PATH``.
+    """
+
+    code = "model_unavailable"
 
 
 class StorageFull(ServiceError):

@@ -20,9 +20,7 @@ DEFAULT_SUMMARY_PROMPT = (
 class BatchStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
-    CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
-    PARTIALLY_SUCCEEDED = "partially_succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -58,6 +56,9 @@ def plan(documents: Sequence[str], questions: Sequence[str]) -> Iterator[Item]:
 def status(counts: Mapping[str, int], *, cancelled: bool) -> BatchStatus:
     """What a batch is, from the states of its jobs.
 
+    ``succeeded`` when any item did (its counts and error say how many did not), ``failed`` when none did. A cancelled
+    batch is ``running`` until its last running item has stopped.
+
     Args:
         counts: Jobs by state.
         cancelled: Whether its cancellation was asked for.
@@ -66,11 +67,7 @@ def status(counts: Mapping[str, int], *, cancelled: bool) -> BatchStatus:
     succeeded = counts.get(JobState.SUCCEEDED, 0)
     ended = sum(counts.values()) - queued - running
     if queued or running:
-        if cancelled:
-            return BatchStatus.CANCELLING
         return BatchStatus.RUNNING if running or ended else BatchStatus.QUEUED
     if cancelled:
         return BatchStatus.CANCELLED
-    if succeeded == ended:
-        return BatchStatus.SUCCEEDED
-    return BatchStatus.PARTIALLY_SUCCEEDED if succeeded else BatchStatus.FAILED
+    return BatchStatus.FAILED if ended and not succeeded else BatchStatus.SUCCEEDED

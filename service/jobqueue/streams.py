@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,14 +125,14 @@ class TokenWriter:
             self._finished = True
         self._publisher.mark(self)
 
-    def take(self) -> list[dict[str, str | int]]:
+    def take(self) -> list[dict[Any, Any]]:
         """What is to be sent now: the gathered text with its offset in characters, then the end mark once."""
         with self._lock:
             text, offset = "".join(self._text), self._offset
             self._text.clear()
             self._offset += len(text)
             finished, self._finished = self._finished, False
-        entries: list[dict[str, str | int]] = [{"o": offset, "t": text}] if text else []
+        entries: list[dict[Any, Any]] = [{"o": offset, "t": text}] if text else []
         if finished:
             entries.append({"o": offset + len(text), "end": 1})
         return entries
@@ -190,7 +190,7 @@ class TokenReader:
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
-    async def listen(self, question_id: str, attempt: int) -> AsyncIterator[Channel]:
+    async def listen(self, question_id: str, attempt: int) -> AsyncGenerator[Channel]:
         """The channel of an attempt's text, from its beginning."""
         key = stream_key(question_id, attempt)
         channel = self._channels.setdefault(key, Channel(key))

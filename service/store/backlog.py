@@ -25,9 +25,7 @@ def by_tier(session: Session) -> dict[str, Backlog]:
     """What waits in each tier."""
     rows = session.exec(
         select(JobRow.tier, func.count(), func.sum(col(JobRow.tokens)))
-        .where(
-            col(JobRow.state) == JobState.QUEUED, col(JobRow.kind).in_(_ENGINE_KINDS), col(JobRow.tier).is_not(None)
-        )
+        .where(col(JobRow.state) == JobState.QUEUED, col(JobRow.kind).in_(_ENGINE_KINDS), col(JobRow.tier).is_not(None))
         .group_by(col(JobRow.tier))
     ).all()
     return {tier: Backlog(count, int(tokens)) for tier, count, tokens in rows if tier is not None}

@@ -7,25 +7,49 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import func, insert, update
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
-from service.domain.jobs import TERMINAL, JobState
-from service.errors import NotFound
+from service.domain.jobs import TERMINAL, JobKind, JobState, Priority
+from service.errors import LongreadError, NotFound
 from service.store import jobs
-from service.store.tables import BatchRow, JobRow, QuestionRow
+from service.store.questions import NewQuestion
+from service.store.tables import BatchRow, DocumentRow, JobRow, QuestionRow
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Jobs of a batch by state, and when the last of them ended (None while any is open)."""
+    """Jobs of a batch by state; when the first of them started, and when the last ended (None while any is open)."""
 
     counts: dict[str, int]
+    started_at: datetime | None
     finished_at: datetime | None
 
 
-def create(session: Session, now: datetime, tenant_id: str, *, task: str, total: int, metadata: dict[str, Any]) -> BatchRow:
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """A question of a batch, ready to be stored.
+
+    Attributes:
+        document_id: Its document.
+        question: The question, its place in the batch among it.
+        tier: Where it runs; None while its document is being read.
+        prefix_tokens: Tokens of the document's prefix; 0 while it is being read.
+        error: Why it can never be answered: it is then stored as failed.
+    """
+
+    document_id: str
+    question: NewQuestion
+    tier: str | None
+    prefix_tokens: int
+    error: LongreadError | None = None
+
+
+def create(
+    session: Session, now: datetime, tenant_id: str, *, task: str, total: int, metadata: dict[str, Any]
+) -> BatchRow:
     """Make an empty batch; its questions are asked in the same transaction."""
     row = BatchRow(
         id=new_id("batch"), tenant_id=tenant_id, task=task, total=total, user_metadata=metadata, created_at=now
@@ -59,21 +83,31 @@ def list_page(session: Session, tenant_id: str, *, limit: int, after: str | None
 
 def progress(session: Session, batch_ids: Sequence[str]) -> dict[str, Progress]:
     """Live counts of several batches in one query."""
-    rows = session.exec(
-        select(JobRow.batch_id, JobRow.state, func.count(), func.max(col(JobRow.finished_at)))
+    # SQLModel's select takes four columns at most.
+    rows = session.connection().execute(
+        sql_select(
+            col(JobRow.batch_id),
+            col(JobRow.state),
+            func.count(),
+            func.min(col(JobRow.started_at)),
+            func.max(col(JobRow.finished_at)),
+        )
         .where(col(JobRow.batch_id).in_(batch_ids))
         .group_by(col(JobRow.batch_id), col(JobRow.state))
-    ).all()
+    )
     counts: dict[str, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
+    first: dict[str, datetime] = {}
     last: dict[str, datetime] = {}
-    for batch_id, state, count, finished_at in rows:
+    for batch_id, state, count, started_at, finished_at in rows.all():
         if batch_id is None:
             continue
         counts[batch_id][state] = count
+        if started_at is not None:
+            first[batch_id] = min(started_at, first.get(batch_id, started_at))
         if finished_at is not None:
             last[batch_id] = max(finished_at, last.get(batch_id, finished_at))
     done = {batch_id: set(states) <= {str(s) for s in TERMINAL} for batch_id, states in counts.items()}
-    return {b: Progress(counts[b], last.get(b) if done[b] else None) for b in batch_ids}
+    return {b: Progress(counts[b], first.get(b), last.get(b) if done[b] else None) for b in batch_ids}
 
 
 def items(
@@ -94,15 +128,143 @@ def items(
     return list(session.exec(statement.order_by(col(QuestionRow.item)).limit(limit)).all())
 
 
+def add_items(
+    session: Session, now: datetime, batch: BatchRow, items: Sequence[NewItem], *, priority: Priority
+) -> list[jobs.Doorbell]:
+    """Store the questions and jobs of a batch, 10,000 of them in about half a second.
+
+    Returns:
+        The bells to ring after the commit, in the items' order.
+    """
+    question_rows: list[dict[str, Any]] = []
+    job_rows: list[dict[str, Any]] = []
+    bells: list[jobs.Doorbell] = []
+    for item in items:
+        new = item.question
+        question_id, job_id = new_id("q"), new_id("job")
+        question_rows.append(
+            {
+                "id": question_id,
+                "tenant_id": batch.tenant_id,
+                "document_id": item.document_id,
+                "batch_id": batch.id,
+                "item": new.item,
+                "question": new.question,
+                "question_tokens": new.question_tokens,
+                "max_output_tokens": new.max_output_tokens,
+                "temperature": new.temperature,
+                "json_schema": new.json_schema,
+                "citations": [],
+                "unsupported": [],
+                "receipt": {},
+                "created_at": now,
+            }
+        )
+        prompt_tokens = new.extra_tokens - new.max_output_tokens + item.prefix_tokens
+        job_rows.append(
+            {
+                "id": job_id,
+                "tenant_id": batch.tenant_id,
+                "kind": str(JobKind.ANSWER),
+                "state": str(JobState.FAILED if item.error else JobState.QUEUED),
+                "priority": int(priority),
+                "document_id": item.document_id,
+                "question_id": question_id,
+                "batch_id": batch.id,
+                "tier": item.tier,
+                "tokens": prompt_tokens,
+                "uncached_tokens": prompt_tokens,
+                "extra_tokens": new.extra_tokens,
+                "attempt": 0,
+                "free_attempts": 0,
+                "engine_deaths": 0,
+                "error_code": item.error.code if item.error else None,
+                "error_detail": item.error.detail if item.error else None,
+                "created_at": now,
+                "finished_at": now if item.error else None,
+            }
+        )
+        if item.error is None:
+            bells.append(jobs.Doorbell(job_id, item.tier or "", None))
+    if question_rows:
+        session.connection().execute(insert(QuestionRow), question_rows)
+        session.connection().execute(insert(JobRow), job_rows)
+    return bells
+
+
 def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> BatchRow:
-    """Cancel what has not finished; what has is kept."""
+    """Cancel what has not finished; what has is kept. Two statements, however many items wait."""
     row = get(session, tenant_id, batch_id)
-    if row.cancelled_at is None:
+    mine = col(JobRow.batch_id) == batch_id
+    ended = session.connection().execute(
+        update(JobRow)
+        .where(mine, col(JobRow.state) == JobState.QUEUED)
+        .values(state=JobState.CANCELLED, finished_at=now, lease_until=None)
+    )
+    asked = session.connection().execute(
+        update(JobRow)
+        .where(mine, col(JobRow.state) == JobState.RUNNING)
+        .values(cancel_requested_at=func.coalesce(col(JobRow.cancel_requested_at), now))
+    )
+    # A batch that had finished stays what it was.
+    if row.cancelled_at is None and jobs.changed(ended) + jobs.changed(asked):
         row.cancelled_at = now
         session.add(row)
-    open_states = [str(JobState.QUEUED), str(JobState.RUNNING)]
-    for job in session.exec(
-        select(JobRow).where(col(JobRow.batch_id) == batch_id, col(JobRow.state).in_(open_states))
-    ).all():
-        jobs.request_cancel(session, now, job)
     return row
+
+
+def failed_items(session: Session, batch_id: str) -> list[tuple[QuestionRow, JobRow, DocumentRow]]:
+    """Items that ended without an answer and were not cancelled, in their order."""
+    return list(
+        session.exec(
+            select(QuestionRow, JobRow, DocumentRow)
+            .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
+            .join(DocumentRow, col(DocumentRow.id) == col(QuestionRow.document_id))
+            .where(
+                col(QuestionRow.batch_id) == batch_id,
+                col(JobRow.state).in_([str(JobState.FAILED), str(JobState.EXPIRED)]),
+            )
+            .order_by(col(QuestionRow.item))
+        ).all()
+    )
+
+
+def replace_job(session: Session, now: datetime, job: JobRow, *, tier: str | None, prefix_tokens: int) -> JobRow:
+    """Give a failed item a new job, because an ended one never moves again.
+
+    Attempts are counted on, so that no attempt's token stream is taken for an earlier one's; those of the old job do not
+    count against the limit.
+    """
+    tokens = job.extra_tokens + prefix_tokens
+    values = job.model_dump(include={"tenant_id", "kind", "priority", "document_id", "question_id", "batch_id"})
+    new = JobRow(
+        **values,
+        id=new_id("job"),
+        state=JobState.QUEUED,
+        tier=tier,
+        tokens=tokens,
+        uncached_tokens=tokens,
+        extra_tokens=job.extra_tokens,
+        attempt=job.attempt,
+        free_attempts=job.attempt,
+        created_at=now,
+    )
+    session.delete(job)
+    session.flush()
+    session.add(new)
+    return new
+
+
+def first_error(session: Session, batch_id: str) -> tuple[str, str] | None:
+    """Code and sentence of the first item that failed."""
+    found = session.exec(
+        select(JobRow.error_code, JobRow.error_detail)
+        .where(
+            col(JobRow.batch_id) == batch_id,
+            col(JobRow.state) == JobState.FAILED,
+            col(JobRow.error_code).is_not(None),
+        )
+        .order_by(col(JobRow.id))
+        .limit(1)
+    ).first()
+    return (found[0] or "", found[1] or "") if found is not None else None

@@ -81,9 +81,7 @@ class Incoming:
             StorageFull: The disk is full.
         """
         if self.bytes + len(chunk) > self._max_bytes:
-            raise FileTooLarge(
-                f"The file is larger than {self._max_bytes} bytes.", max_bytes=self._max_bytes
-            )
+            raise FileTooLarge(f"The file is larger than {self._max_bytes} bytes.", max_bytes=self._max_bytes)
         try:
             view = memoryview(chunk)
             while view:

@@ -141,7 +141,9 @@ class Database:
         On SQLite it is given: one write runs at a time. On PostgreSQL it is an advisory lock on the name's hash.
         """
         if self.dialect == "postgresql":
-            session.connection().execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
+            session.connection().execute(
+                text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name}
+            )
 
     def close(self) -> None:
         """Close every connection."""

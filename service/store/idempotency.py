@@ -74,6 +74,8 @@ def release(session: Session, tenant_id: str, key: str) -> None:
     """Free a key whose request failed, so that it can be sent again."""
     session.connection().execute(
         delete(IdempotencyRow).where(
-            col(IdempotencyRow.tenant_id) == tenant_id, col(IdempotencyRow.key) == key, col(IdempotencyRow.status).is_(None)
+            col(IdempotencyRow.tenant_id) == tenant_id,
+            col(IdempotencyRow.key) == key,
+            col(IdempotencyRow.status).is_(None),
         )
     )

@@ -20,6 +20,11 @@ def live(session: Session, now: datetime, *, within_seconds: float, kind: str | 
     return list(session.exec(statement.order_by(col(WorkerRow.started_at))).all())
 
 
+def list_all(session: Session) -> list[WorkerRow]:
+    """Every worker that is not forgotten yet, dead ones too, longest running first."""
+    return list(session.exec(select(WorkerRow).order_by(col(WorkerRow.started_at), col(WorkerRow.id))).all())
+
+
 def beat(session: Session, now: datetime, worker: WorkerRow) -> None:
     """Write a worker's row with the present time; makes it at the first beat or when it was dropped as dead."""
     worker.beat_at = now

@@ -1,0 +1,224 @@
+"""Documents: upload, look at, warm, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.responses import FileResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from service.api.auth import TenantDep
+from service.api.documents.receiving import Upload, receive, refuse_declared
+from service.api.documents.schemas import (
+    DocumentListQuery,
+    DocumentOut,
+    PageListQuery,
+    PageOut,
+    UploadedOut,
+    UploadQuery,
+    WaitQuery,
+)
+from service.api.documents.views import document_out, documents_out, page_out
+from service.api.fleet import read_fleet
+from service.api.once import OnceDep, OnceUploadedDep, Record
+from service.api.openapi import UPLOAD_BODY, problems
+from service.api.paging import Page, next_cursor
+from service.api.services import Services, ServicesDep
+from service.api.shapes import DocumentId, reply
+from service.domain.documents import DocumentStatus, NewDocument
+from service.errors import DocumentExceedsTiers, DocumentNotUsable, NotFound
+from service.store import documents
+from service.store.blobs import Incoming
+
+router = APIRouter(prefix="/v1/documents", tags=["documents"])
+
+# Reading starts within milliseconds and takes about a second for a hundred pages.
+_RETRY_AFTER = "1"
+_READ = (DocumentStatus.READY, DocumentStatus.FAILED)
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=UploadedOut,
+    responses={200: {"model": UploadedOut, "description": "These bytes were known already."}}
+    | problems(400, 401, 408, 409, 413, 415, 422, 503, 507),
+    openapi_extra=UPLOAD_BODY,
+)
+async def upload_document(
+    request: Request,
+    services: ServicesDep,
+    tenant: TenantDep,
+    once: OnceUploadedDep,
+    query: Annotated[UploadQuery, Query()],
+    x_filename: Annotated[str | None, Header(description="Name of a raw body, percent-encoded UTF-8.")] = None,
+) -> Response:
+    """Upload a document, as multipart form or as the raw body.
+
+    The same bytes uploaded again give the document that is there already, with 200 and `deduplicated: true`; a document
+    that could not be read is read again with the new options.
+    """
+    del query, x_filename
+    max_bytes = services.settings.limits.max_upload_bytes
+    refuse_declared(request, max_bytes=max_bytes)
+    await run_in_threadpool(once.claim)
+    try:
+        with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
+            upload = await receive(request, incoming, max_bytes=max_bytes)
+            asked = f"{incoming.sha256} {upload.name} {upload.options.model_dump_json()}"
+            return await run_in_threadpool(
+                lambda: once.replay_text(asked) or _accept(services, tenant, incoming, upload, once.record)
+            )
+    finally:
+        await run_in_threadpool(once.release)
+
+
+def _accept(services: Services, tenant: str, incoming: Incoming, upload: Upload, record: Record) -> Response:
+    incoming.seal()
+    new = NewDocument(
+        name=upload.name or "",
+        content_type=upload.content_type,
+        bytes=incoming.bytes,
+        sha256=incoming.sha256,
+        ocr=upload.options.ocr,
+        warm=upload.options.warm,
+        password=upload.options.password,
+        metadata=upload.options.metadata,
+    )
+    with services.database.write() as session:
+        # The bytes are put in their place, and taken away by a deletion, under the same lock as their row.
+        services.database.exclusive(session, f"blob:{tenant}:{new.sha256}")
+        now = services.database.now(session)
+        row, bell = documents.accept(session, now, tenant, new)
+        if bell is not None:
+            incoming.keep(tenant)
+        fleet = read_fleet(session, now, services.settings, services.tiers)
+        shown = document_out(session, tenant, row, fleet)
+        out = UploadedOut(**shown.model_dump(), deduplicated=bell is None)
+        headers = {"Location": f"/v1/documents/{row.id}"}
+        if out.status not in _READ:
+            headers["Retry-After"] = _RETRY_AFTER
+        response = reply(out, 200 if bell is None else 202, headers)
+        record(session, response)
+    if bell is not None:
+        services.bell.ring([bell], fleet.served)
+    return response
+
+
+@router.get("", response_model=Page[DocumentOut], responses=problems(400, 401, 503))
+def list_documents(services: ServicesDep, tenant: TenantDep, query: Annotated[DocumentListQuery, Query()]) -> Response:
+    """List documents, newest first."""
+    with services.database.read() as session:
+        rows = documents.list_page(session, tenant, limit=query.limit + 1, after=query.after, status=query.status)
+        fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
+        data = documents_out(session, tenant, rows[: query.limit], fleet)
+    return reply(Page(data=data, next_cursor=next_cursor([row.id for row in rows], limit=query.limit)))
+
+
+@router.get("/{document_id}", response_model=DocumentOut, responses=problems(400, 401, 404, 503))
+async def get_document(
+    services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[WaitQuery, Query()]
+) -> Response:
+    """Look at a document; with `wait`, until it is ready or failed."""
+    out = await run_in_threadpool(_read, services, tenant, document_id)
+    wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
+    if wait and out.status not in _READ:
+        async with services.watcher.watch("document", document_id) as watch:
+            await watch.until(lambda seen: seen is None or seen.status in _READ, seconds=wait)
+        out = await run_in_threadpool(_read, services, tenant, document_id)
+    return reply(out, headers={} if out.status in _READ else {"Retry-After": _RETRY_AFTER})
+
+
+def _read(services: Services, tenant: str, document_id: str) -> DocumentOut:
+    with services.database.read() as session:
+        row = documents.get(session, tenant, document_id)
+        fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
+        return document_out(session, tenant, row, fleet)
+
+
+@router.delete("/{document_id}", status_code=204, responses=problems(401, 404, 503))
+def delete_document(services: ServicesDep, tenant: TenantDep, document_id: DocumentId) -> Response:
+    """Delete a document: its bytes, pages, questions, answers and prefix. Work on it is stopped."""
+    with services.database.write() as session:
+        row = documents.get(session, tenant, document_id)
+        services.database.exclusive(session, f"blob:{tenant}:{row.sha256}")
+        services.blobs.remove(tenant, documents.delete(session, tenant, document_id))
+    return Response(status_code=204)
+
+
+@router.get("/{document_id}/content", response_class=FileResponse, responses=problems(401, 404, 503))
+def get_document_content(services: ServicesDep, tenant: TenantDep, document_id: DocumentId) -> Response:
+    """The uploaded bytes."""
+    with services.database.read() as session:
+        row = documents.get(session, tenant, document_id)
+    path = services.blobs.path(tenant, row.sha256)
+    if not path.is_file():
+        raise NotFound("The document's bytes are no longer stored.")
+    # As an attachment and sandboxed: an uploaded HTML page must not run under the service's own origin.
+    return FileResponse(
+        path,
+        media_type=row.content_type,
+        filename=row.name or f"{row.id}",
+        headers={"Content-Security-Policy": "sandbox", "ETag": f'"{row.sha256}"'},
+    )
+
+
+@router.get("/{document_id}/pages", response_model=Page[PageOut], responses=problems(400, 401, 404, 503))
+def list_pages(
+    services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[PageListQuery, Query()]
+) -> Response:
+    """List a document's pages with their text, in order. While it is read, those that are read so far."""
+    after = int(query.after) if query.after and query.after.isdigit() else 0
+    with services.database.read() as session:
+        rows = documents.page_list(session, tenant, document_id, limit=query.limit + 1, after=after)
+    data = [page_out(row) for row in rows[: query.limit]]
+    return reply(Page(data=data, next_cursor=next_cursor([str(row.number) for row in rows], limit=query.limit)))
+
+
+@router.get("/{document_id}/pages/{number}", response_model=PageOut, responses=problems(401, 404, 503))
+def get_page(
+    services: ServicesDep,
+    tenant: TenantDep,
+    document_id: DocumentId,
+    number: Annotated[int, Path(ge=1, le=1_000_000, examples=[1])],
+) -> Response:
+    """One page's text, verbatim. Pages count from 1."""
+    with services.database.read() as session:
+        return reply(page_out(documents.page(session, tenant, document_id, number)))
+
+
+@router.post(
+    "/{document_id}/warm", status_code=202, response_model=DocumentOut, responses=problems(401, 404, 409, 422, 503)
+)
+def warm_document(services: ServicesDep, tenant: TenantDep, document_id: DocumentId, once: OnceDep) -> Response:
+    """Compute the document's prefix now, so that its next question finds it. `cache` shows the state."""
+
+    def warm(record: Record) -> Response:
+        with services.database.write() as session:
+            now = services.database.now(session)
+            row = documents.get(session, tenant, document_id)
+            if row.status == DocumentStatus.FAILED:
+                raise DocumentNotUsable(f"The document could not be read: {row.error_detail}", document=row.id)
+            bells = []
+            if row.status != DocumentStatus.READY:
+                row.warm = True
+                session.add(row)
+            elif row.tier is None:
+                largest = services.tiers.largest
+                raise DocumentExceedsTiers(
+                    f"The document has {row.tokens} tokens and fits no tier.",
+                    tokens=row.tokens,
+                    max_tokens=largest.length,
+                )
+            elif not documents.warming(session, [row.id]):
+                bells.append(documents.queue_warm(session, now, row))
+                session.flush()
+            fleet = read_fleet(session, now, services.settings, services.tiers)
+            headers = {"Location": f"/v1/documents/{row.id}", "Retry-After": _RETRY_AFTER}
+            response = reply(document_out(session, tenant, row, fleet), 202, headers)
+            record(session, response)
+        services.bell.ring(bells, fleet.served)
+        return response
+
+    return once.run(warm)

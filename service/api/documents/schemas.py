@@ -1,0 +1,119 @@
+"""Shapes of documents and pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from service.api.paging import ListQuery
+from service.api.shapes import Metadata, Text, Trouble, Waiting
+from service.domain.documents import DocumentStatus, OcrMode
+
+CacheState = Literal["cold", "warming", "warm", "warm_host", "warm_disk"]
+MAX_NAME_CHARS = 255
+
+
+class Progress(BaseModel):
+    """How far reading is. ``pages`` is null until the file was opened."""
+
+    pages_done: int
+    pages: int | None
+
+
+class Cache(BaseModel):
+    """Where the document's computed prefix is. ``tokens`` of it are held by ``worker``."""
+
+    state: CacheState
+    worker: str | None
+    tokens: int | None
+    last_used_at: datetime | None
+
+
+class DocumentOut(BaseModel):
+    id: str = Field(examples=["doc_0198c0ffee0198c0ffee0198c0ffee01"])
+    object: Literal["document"] = "document"
+    status: DocumentStatus
+    name: str | None = Field(examples=["handbook.pdf"])
+    content_type: str = Field(examples=["application/pdf"])
+    bytes: int = Field(examples=[184320])
+    sha256: str
+    pages: int | None = Field(examples=[12])
+    tokens: int | None = Field(examples=[5210], description="Exact, page markers and system text included.")
+    tier: str | None = Field(examples=["8k"], description="Smallest tier that takes the document whole.")
+    headroom_tokens: int | None = Field(examples=[1446])
+    fits: dict[str, bool] = Field(examples=[{"8k": True, "32k": True}])
+    progress: Progress
+    cache: Cache
+    ocr_pages: list[int] = Field(description="Pages whose text was recognised from their picture.")
+    page_problems: list[dict[str, Any]] = Field(description="Pages that no reader could read: page, code, detail.")
+    info: dict[str, Any] = Field(description="Title, author and the like from the file itself.")
+    metadata: dict[str, Any]
+    waiting: Waiting | None = Field(description="What the document waits for while it is not read.")
+    error: Trouble | None
+    created_at: datetime
+    ready_at: datetime | None
+
+
+class UploadedOut(DocumentOut):
+    """A document with the mark of an upload whose bytes were known already."""
+
+    deduplicated: bool = False
+
+
+class PageOut(BaseModel):
+    number: int = Field(examples=[1], description="Pages count from 1.")
+    label: str | None = Field(examples=["iv"], description="What the document itself calls the page.")
+    text: str
+    tokens: int
+    source: Literal["pdf", "ocr", "text"]
+    reader: str = Field(examples=["pdfium"])
+    confidence: float | None = Field(description="Mean confidence of recognised text, 0 to 1.")
+
+
+class UploadOptions(BaseModel):
+    """What may be said about an upload: query parameters of a raw body, fields of a multipart one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Text | None = Field(default=None, max_length=1024, description="What to call the document.")
+    password: Text | None = Field(
+        default=None, max_length=1024, description="Opens an encrypted file; dropped once it was read."
+    )
+    ocr: OcrMode = Field(default="auto", description="When pages are recognised from their picture.")
+    warm: bool = Field(default=True, description="Compute the prefix before anyone asks.")
+    metadata: Metadata = Field(default_factory=dict, description="Your own key-value pairs, at most 16 KiB of JSON.")
+
+    @field_validator("name", "password", mode="after")
+    @classmethod
+    def _absent_when_empty(cls, value: str | None) -> str | None:
+        return value or None
+
+
+class UploadQuery(BaseModel):
+    """The options as query parameters; ``metadata`` is a JSON object."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(default=None, max_length=1024)
+    password: str | None = Field(default=None, max_length=1024)
+    ocr: str | None = Field(default=None, max_length=16, description="`auto`, `never` or `force`.")
+    warm: str | None = Field(default=None, max_length=8, description="`true` or `false`.")
+    metadata: str | None = Field(default=None, max_length=65_536, description="A JSON object.")
+
+
+class DocumentListQuery(ListQuery):
+    status: DocumentStatus | None = Field(default=None, description="Only documents in this state.")
+
+
+class WaitQuery(BaseModel):
+    """Long poll: the answer comes when the object has reached its end, or after this many seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wait: float | None = Field(default=None, ge=0, le=3600, description="Seconds; capped by the installation's limit.")
+
+
+class PageListQuery(ListQuery):
+    pass

@@ -1,0 +1,83 @@
+"""Rows as shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from sqlmodel import Session
+
+from service.api.documents.schemas import Cache, DocumentOut, PageOut, Progress
+from service.api.fleet import Fleet
+from service.api.shapes import Trouble
+from service.domain.documents import DocumentStatus
+from service.store import documents, prefixes
+from service.store.tables import DocumentRow, PageRow, ResidencyRow
+
+_COLD = Cache(state="cold", worker=None, tokens=None, last_used_at=None)
+
+
+def documents_out(session: Session, tenant_id: str, rows: Sequence[DocumentRow], fleet: Fleet) -> list[DocumentOut]:
+    """Several documents with the state of their prefixes, in two queries more."""
+    prefix_ids = [row.prefix_id for row in rows if row.prefix_id is not None]
+    warm = prefixes.residencies(session, tenant_id, prefix_ids) if prefix_ids else {}
+    warming = documents.warming(session, [row.id for row in rows if row.tier is not None]) if rows else set[str]()
+    return [_document(row, warm, warming, fleet) for row in rows]
+
+
+def document_out(session: Session, tenant_id: str, row: DocumentRow, fleet: Fleet) -> DocumentOut:
+    return documents_out(session, tenant_id, [row], fleet)[0]
+
+
+def page_out(row: PageRow) -> PageOut:
+    return PageOut(
+        number=row.number,
+        label=row.label,
+        text=row.text,
+        tokens=row.tokens,
+        source=row.source,  # pyright: ignore[reportArgumentType] - the store holds these three only
+        reader=row.reader,
+        confidence=row.confidence,
+    )
+
+
+def _document(
+    row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str], fleet: Fleet
+) -> DocumentOut:
+    return DocumentOut(
+        id=row.id,
+        status=DocumentStatus(row.status),
+        name=row.name or None,
+        content_type=row.content_type,
+        bytes=row.bytes,
+        sha256=row.sha256,
+        pages=row.pages,
+        tokens=row.tokens,
+        tier=row.tier,
+        headroom_tokens=row.headroom_tokens if row.tier is not None else None,
+        fits=row.fits,
+        progress=Progress(pages_done=row.pages_done, pages=row.pages),
+        cache=_cache(row, warm, warming, fleet),
+        ocr_pages=row.ocr_pages,
+        page_problems=row.page_problems,
+        info=row.info,
+        metadata=row.user_metadata,
+        waiting=fleet.reading() if row.status == DocumentStatus.RECEIVED else None,
+        error=trouble(row.error_code, row.error_detail),
+        created_at=row.created_at,
+        ready_at=row.ready_at,
+    )
+
+
+def _cache(row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str], fleet: Fleet) -> Cache:
+    held = warm.get(row.prefix_id or "")
+    if held is not None and held.worker_id in fleet.ids:
+        state: Any = held.state
+        return Cache(state=state, worker=held.worker_id, tokens=held.tokens, last_used_at=held.last_used_at)
+    return _COLD.model_copy(update={"state": "warming"}) if row.id in warming else _COLD
+
+
+def trouble(code: str | None, detail: str | None) -> Trouble | None:
+    """The error of an object, if it has one."""
+    return Trouble(code=code, detail=detail or "") if code is not None else None

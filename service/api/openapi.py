@@ -1,0 +1,94 @@
+"""What the endpoints say about themselves in OpenAPI beyond their types."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from service.api.problems import PROBLEM_JSON, Problem
+
+_MEANING = {
+    400: "The request is not valid; `errors` names the fields.",
+    401: "The API key is missing or not valid.",
+    404: "There is no such object in this tenant.",
+    408: "The upload stopped arriving.",
+    409: "The object's state, or a request with the same Idempotency-Key, does not allow this now.",
+    413: "Larger than this installation accepts.",
+    415: "Not a kind of file that can be read.",
+    422: "Well formed, but it cannot be carried out; `code` says why.",
+    429: "The tier has as many queued tokens as it may have; `Retry-After` says when to come back.",
+    503: "The service cannot do it now; nothing was accepted.",
+    507: "There is no room to store the file.",
+}
+
+_OPTIONS: dict[str, Any] = {
+    "name": {"type": "string", "maxLength": 1024},
+    "password": {"type": "string", "maxLength": 1024},
+    "ocr": {"type": "string", "enum": ["auto", "never", "force"], "default": "auto"},
+    "warm": {"type": "boolean", "default": True},
+    "metadata": {"type": "string", "description": "A JSON object.", "examples": ['{"case": 17}']},
+}
+_BINARY = {"type": "string", "format": "binary"}
+UPLOAD_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "additionalProperties": False,
+                    "properties": {"file": _BINARY, **_OPTIONS},
+                }
+            },
+            "application/pdf": {"schema": _BINARY},
+            "application/octet-stream": {"schema": _BINARY},
+        },
+    }
+}
+"""The body of an upload, which FastAPI cannot know because it is read as a stream."""
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of an endpoint, each a problem document."""
+    return {
+        status: {
+            "model": Problem,
+            "description": f"{HTTPStatus(status).phrase}. {_MEANING[status]}",
+            "content": {PROBLEM_JSON: {}},
+        }
+        for status in statuses
+    }
+
+
+def operation_id(route: APIRoute) -> str:
+    """Endpoint functions have telling, unique names; they are the operation ids."""
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Show the service's own error shape instead of FastAPI's: it answers invalid requests with 400 problems."""
+    original = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema:
+            return app.openapi_schema
+        schema = original()
+        for path in schema["paths"].values():
+            for operation in path.values():
+                responses = operation["responses"]
+                for status, response in list(responses.items()):
+                    content = cast("dict[str, Any]", response.get("content", {}))
+                    plain = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+                    if plain.endswith("/HTTPValidationError"):
+                        del responses[status]
+                    elif plain.endswith("/Problem"):
+                        response["content"] = {PROBLEM_JSON: content["application/json"]}
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema["components"]["schemas"].pop(name, None)
+        return schema
+
+    app.openapi = openapi  # ty: ignore  # FastAPI documents this way of changing the schema.

@@ -1,0 +1,177 @@
+"""Questions: ask, wait, cancel, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from service.api.auth import TenantDep
+from service.api.documents.schemas import WaitQuery
+from service.api.fleet import read_fleet
+from service.api.once import OnceDep, Record
+from service.api.openapi import problems
+from service.api.paging import Page, next_cursor
+from service.api.questions.asking import admit, count, history, output_budget, tier_for
+from service.api.questions.schemas import DocumentQuestionListQuery, QuestionIn, QuestionListQuery, QuestionOut
+from service.api.questions.views import question_out, questions_out
+from service.api.services import Services, ServicesDep
+from service.api.shapes import DocumentId, QuestionId, reply
+from service.domain.jobs import TERMINAL, JobState, Priority
+from service.store import documents, jobs, questions
+from service.store.questions import NewQuestion
+
+router = APIRouter(prefix="/v1", tags=["questions"])
+
+_RETRY_AFTER = "1"
+_PRIORITIES = {"interactive": Priority.INTERACTIVE, "batch": Priority.BATCH}
+
+
+@router.post(
+    "/documents/{document_id}/questions",
+    status_code=202,
+    response_model=QuestionOut,
+    responses=problems(400, 401, 404, 409, 413, 422, 429, 503),
+)
+def ask_question(
+    services: ServicesDep, tenant: TenantDep, document_id: DocumentId, body: QuestionIn, once: OnceDep
+) -> Response:
+    """Ask a question on a document. It may still be being read: the question then waits for it."""
+
+    def ask(record: Record) -> Response:
+        budget = output_budget(services, body.max_output_tokens)
+        encoder = services.encoder.get()
+        with services.database.read() as session:
+            document = documents.get(session, tenant, document_id)
+            turns = history(session, tenant, document, body.follows)
+        # Counted outside the write, which nobody else may have to wait for.
+        counted = count(services, encoder, body.question, max_output_tokens=budget, turns=turns)
+        with services.database.write() as session:
+            now = services.database.now(session)
+            document = documents.get(session, tenant, document_id)
+            tier = tier_for(services, document, counted.extra_tokens)
+            fleet = read_fleet(session, now, services.settings, services.tiers)
+            if body.priority == "interactive" and tier is not None:
+                need = (document.tokens or 0) + counted.suffix_tokens
+                admit(services, session, tier, need, fleet.rate(tier))
+            new = NewQuestion(
+                question=body.question,
+                question_tokens=counted.tokens,
+                max_output_tokens=budget,
+                extra_tokens=counted.extra_tokens,
+                temperature=body.temperature,
+                json_schema=body.json_schema,
+                follows_id=body.follows,
+                priority=_PRIORITIES[body.priority],
+                deadline_seconds=body.deadline_seconds,
+            )
+            row, job = questions.ask(session, now, tenant, document, new, tier)
+            session.flush()
+            bell = jobs.bell(job)
+            headers = {"Location": f"/v1/questions/{row.id}", "Retry-After": _RETRY_AFTER}
+            response = reply(question_out(session, now, row, job, fleet), 202, headers)
+            record(session, response)
+        services.bell.ring([bell], fleet.served)
+        return response
+
+    return once.run(ask)
+
+
+@router.get(
+    "/documents/{document_id}/questions", response_model=Page[QuestionOut], responses=problems(400, 401, 404, 503)
+)
+def list_document_questions(
+    services: ServicesDep,
+    tenant: TenantDep,
+    document_id: DocumentId,
+    query: Annotated[DocumentQuestionListQuery, Query()],
+) -> Response:
+    """List the questions on a document, newest first."""
+    with services.database.read() as session:
+        documents.get(session, tenant, document_id)
+    asked = QuestionListQuery(limit=query.limit, cursor=query.cursor, status=query.status, document=document_id)
+    return _list(services, tenant, asked)
+
+
+@router.get("/questions", response_model=Page[QuestionOut], responses=problems(400, 401, 503))
+def list_questions(services: ServicesDep, tenant: TenantDep, query: Annotated[QuestionListQuery, Query()]) -> Response:
+    """List questions, newest first."""
+    return _list(services, tenant, query)
+
+
+def _list(services: Services, tenant: str, query: QuestionListQuery) -> Response:
+    with services.database.read() as session:
+        rows = questions.list_page(
+            session,
+            tenant,
+            limit=query.limit + 1,
+            after=query.after,
+            document_id=query.document,
+            batch_id=query.batch,
+            status=query.status,
+        )
+        fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
+    data = questions_out(rows[: query.limit], fleet)
+    return reply(Page(data=data, next_cursor=next_cursor([row.id for row, _ in rows], limit=query.limit)))
+
+
+@router.get("/questions/{question_id}", response_model=QuestionOut, responses=problems(400, 401, 404, 503))
+async def get_question(
+    services: ServicesDep, tenant: TenantDep, question_id: QuestionId, query: Annotated[WaitQuery, Query()]
+) -> Response:
+    """Look at a question; with `wait`, until it has reached its end."""
+    out = await run_in_threadpool(read_question, services, tenant, question_id)
+    wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
+    if wait and out.status not in TERMINAL:
+        async with services.watcher.watch("question", question_id) as watch:
+            await watch.until(lambda seen: seen is None or seen.status in TERMINAL, seconds=wait)
+        out = await run_in_threadpool(read_question, services, tenant, question_id)
+    return reply(out, headers={} if out.status in TERMINAL else {"Retry-After": _RETRY_AFTER})
+
+
+def read_question(services: Services, tenant: str, question_id: str) -> QuestionOut:
+    """The question as it is now.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+    """
+    with services.database.read() as session:
+        row, job = questions.get(session, tenant, question_id)
+        now = services.database.now(session)
+        return question_out(session, now, row, job, read_fleet(session, now, services.settings, services.tiers))
+
+
+@router.post(
+    "/questions/{question_id}/cancel",
+    response_model=QuestionOut,
+    responses={202: {"model": QuestionOut, "description": "Its worker has been told and stops it within a second."}}
+    | problems(401, 404, 409, 422, 503),
+)
+def cancel_question(services: ServicesDep, tenant: TenantDep, question_id: QuestionId, once: OnceDep) -> Response:
+    """Cancel a question: 200 when it has ended (one that had ended before stays as it is), 202 while its worker stops."""
+
+    def cancel(record: Record) -> Response:
+        with services.database.write() as session:
+            now = services.database.now(session)
+            row, job = questions.get(session, tenant, question_id)
+            while jobs.request_cancel(session, now, job) == JobState.QUEUED:
+                # A worker claimed it between the read and the update; look again.
+                session.refresh(job)
+            session.refresh(job)
+            fleet = read_fleet(session, now, services.settings, services.tiers)
+            out = question_out(session, now, row, job, fleet)
+            response = reply(out, 200 if out.status in TERMINAL else 202)
+            record(session, response)
+        return response
+
+    return once.run(cancel)
+
+
+@router.delete("/questions/{question_id}", status_code=204, responses=problems(401, 404, 409, 503))
+def delete_question(services: ServicesDep, tenant: TenantDep, question_id: QuestionId) -> Response:
+    """Delete a question with its answer. Work on it is stopped."""
+    with services.database.write() as session:
+        questions.delete(session, tenant, question_id)
+    return Response(status_code=204)

@@ -1,0 +1,65 @@
+"""Tiers: the context lengths of this installation, and what waits in them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from fastapi.responses import Response
+
+from service.api.auth import TenantDep
+from service.api.fleet import Fleet, read_fleet
+from service.api.openapi import problems
+from service.api.services import Services, ServicesDep
+from service.api.shapes import reply
+from service.api.tiers.schemas import Queued, TierList, TierOut
+from service.domain.placement import serving_tier
+from service.domain.tiers import Tier
+from service.errors import NotFound, UnknownTier
+from service.store import backlog
+from service.store.backlog import Backlog
+
+router = APIRouter(prefix="/v1/tiers", tags=["tiers"])
+
+
+@router.get("", response_model=TierList, responses=problems(401, 503))
+def list_tiers(services: ServicesDep, tenant: TenantDep) -> Response:
+    """List the tiers, shortest first."""
+    del tenant
+    return reply(TierList(data=_tiers(services)))
+
+
+@router.get("/{name}", response_model=TierOut, responses=problems(401, 404, 503))
+def get_tier(
+    services: ServicesDep, tenant: TenantDep, name: Annotated[str, Path(max_length=64, examples=["32k"])]
+) -> Response:
+    """Look at one tier."""
+    del tenant
+    try:
+        services.tiers.get(name)
+    except UnknownTier as error:
+        raise NotFound(error.detail, **error.facts) from error
+    return reply(next(tier for tier in _tiers(services) if tier.name == name))
+
+
+def _tiers(services: Services) -> list[TierOut]:
+    with services.database.read() as session:
+        fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
+        waiting = backlog.by_tier(session)
+    most = services.settings.limits.max_queued_tokens_per_tier
+    return [_tier(tier, fleet, waiting.get(tier.name, Backlog()), most) for tier in services.tiers.tiers]
+
+
+def _tier(tier: Tier, fleet: Fleet, waiting: Backlog, most: int) -> TierOut:
+    return TierOut(
+        name=tier.name,
+        length_tokens=tier.length,
+        reserve_tokens=tier.reserve,
+        max_document_tokens=tier.room,
+        max_queued_tokens=most,
+        served=tier.name in fleet.served,
+        served_by=serving_tier(fleet.tiers, tier.name, fleet.served),
+        workers=[w.id for w in fleet.workers if tier.name in w.tiers],
+        queued=Queued(jobs=waiting.jobs, tokens=waiting.tokens),
+        prefill_tokens_per_second=fleet.rate(tier.name),
+    )
