@@ -19,6 +19,7 @@ from typing import Any
 import redis
 import structlog
 
+from service.domain.fairness import Shares
 from service.domain.ids import new_id
 from service.domain.jobs import Fail, JobKind, Priority
 from service.domain.placement import claimable_tiers
@@ -130,6 +131,9 @@ class Runtime:
         self._closed = threading.Event()
         self._held: dict[tuple[str, int], Attempt] = {}
         self._lock = threading.Lock()
+        self._table = settings.tier_table()
+        self._shares = Shares()
+        self._waiting_tenants: list[str] = []
         self._started_at = None
         self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._thread = threading.Thread(target=self._maintain, name="maintenance", daemon=True)
@@ -204,9 +208,7 @@ class Runtime:
             return None
         with self._lock:
             batch = sum(a.lease.priority >= Priority.BATCH for a in self._held.values())
-        tiers = self.tiers
-        if self.kind == "engine":
-            tiers = claimable_tiers(self.settings.tier_table(), self.tiers, self.served)
+            tenants = self._shares.order(self._waiting_tenants, time.monotonic())
         try:
             with self.database.write() as session:
                 lease = jobs.claim_next(
@@ -214,9 +216,10 @@ class Runtime:
                     self.database.now(session),
                     worker_id=self.id,
                     kinds=self.handlers,
-                    tiers=tiers,
+                    tiers=self._claimable(),
                     lease_seconds=self.settings.jobs.lease_seconds,
                     include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
+                    tenants=tenants,
                 )
         except DatabaseUnavailable as error:
             log.warning("claim_failed", error=error.detail)
@@ -227,8 +230,14 @@ class Runtime:
         attempt = Attempt(lease)
         with self._lock:
             self._held[lease.job_id, lease.attempt] = attempt
+            self._shares.note(lease.tenant_id, lease.tokens, time.monotonic())
         log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
         return attempt
+
+    def _claimable(self) -> list[str]:
+        if self.kind != "engine":
+            return self.tiers
+        return claimable_tiers(self._table, self.tiers, self.served)
 
     def _run(self, attempt: Attempt) -> None:
         lease = attempt.lease
@@ -331,6 +340,9 @@ class Runtime:
                 session, now, worker_id=self.id, lease_seconds=self.settings.jobs.lease_seconds
             )
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
+            waiting = jobs.waiting_tenants(session, self._claimable())
+        with self._lock:
+            self._waiting_tenants = waiting
         self.served = maintenance.served_tiers(alive) - {INGEST_TIER}
         for key, attempt in mine.items():
             if key not in held:

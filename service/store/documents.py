@@ -99,9 +99,7 @@ def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
     return row
 
 
-def add_pages(
-    session: Session, lease: jobs.Lease, pages: Sequence[CountedPage], *, total: int, done: int
-) -> bool:
+def add_pages(session: Session, lease: jobs.Lease, pages: Sequence[CountedPage], *, total: int, done: int) -> bool:
     """Store pages as they are read and show the progress. False when the lease was lost: the reader must stop."""
     held = session.exec(
         select(JobRow.id).where(
@@ -189,9 +187,7 @@ def queue_warm(session: Session, now: datetime, row: DocumentRow, placer: Placer
     return jobs.bell(job)
 
 
-def reading_failed(
-    session: Session, now: datetime, lease: jobs.Lease, error: DocumentError
-) -> bool:
+def reading_failed(session: Session, now: datetime, lease: jobs.Lease, error: DocumentError) -> bool:
     """End reading with the reason; the document shows it. False when the lease was lost."""
     job = session.get(JobRow, lease.job_id)
     if job is None or job.attempt != lease.attempt or job.state != JobState.RUNNING:
@@ -257,9 +253,7 @@ def find(session: Session, tenant_id: str, document_ids: Sequence[str]) -> dict[
     return {row.id: row for row in rows}
 
 
-def page_list(
-    session: Session, tenant_id: str, document_id: str, *, limit: int, after: int = 0
-) -> list[PageRow]:
+def page_list(session: Session, tenant_id: str, document_id: str, *, limit: int, after: int = 0) -> list[PageRow]:
     """Pages in their order; ``after`` is the last number of the list before.
 
     Raises:

@@ -161,7 +161,8 @@ class JobRow(SQLModel, table=True):
 
     __tablename__: ClassVar[Any] = "jobs"
     __table_args__: ClassVar[Any] = (
-        Index("ix_jobs_claim", "state", "kind", "tier", "priority", "id"),
+        Index("ix_jobs_claim", "state", "tier", "priority", "id"),
+        Index("ix_jobs_claim_tenant", "state", "tier", "tenant_id", "priority", "id"),
         Index("ix_jobs_lease", "state", "lease_until"),
     )
     id: str = Field(primary_key=True)
@@ -221,9 +222,7 @@ class ResidencyRow(SQLModel, table=True):
 
     __tablename__: ClassVar[Any] = "residencies"
     prefix_id: str = Field(sa_column=Column(ForeignKey("prefixes.id", ondelete="CASCADE"), primary_key=True))
-    worker_id: str = Field(
-        sa_column=Column(ForeignKey("workers.id", ondelete="CASCADE"), primary_key=True, index=True)
-    )
+    worker_id: str = Field(sa_column=Column(ForeignKey("workers.id", ondelete="CASCADE"), primary_key=True, index=True))
     tenant_id: str
     state: str
     tokens: int
