@@ -43,6 +43,6 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
     # These write a line a request or a statement; their warnings are enough.
-    for noisy in ("uvicorn.access", "httpx", "kombu", "celery.worker.strategy", "celery.app.trace"):
+    for noisy in ("uvicorn.access", "httpx", "kombu", "celery.worker.strategy", "celery.app.trace", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.contextvars.bind_contextvars(process=process)

@@ -64,6 +64,7 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
     queues = [tier_queue(tier) for tier in runtime.tiers] + [worker_queue(runtime.id)]
     app.worker_main(
         [
+            "--quiet",
             "worker",
             "--pool=threads",
             f"--concurrency={runtime.places}",
