@@ -43,19 +43,23 @@ _HYPHEN_AT_LINE_END = re.compile("(?<=[^\\W\\d_])[-\u2010]\n(?=[^\\W\\d_])")
 
 def clean_page_text(text: str) -> str:
     """A page's text, cleaned. Idempotent. No form feeds, tabs, runs of blank lines or of more than two spaces."""
-    if "\r" in text or "\x0c" in text or not text.isascii():
+    plain = text.isascii()
+    if not text.isprintable():
         text = _LINE_ENDS.sub("\n", text)
-    text = _CONTROLS.sub("", text)
-    text = _SPACES.sub(" ", text)
-    if not text.isascii():
+        text = _CONTROLS.sub("", text)
+    if "\t" in text or not plain:
+        text = _SPACES.sub(" ", text)
+    if not plain:
         text = _INVISIBLE.sub("", text)
         text = _FORMS.sub(_ordinary, text)
         text = resolve_private(text)
         text = _BROKEN_WORD.sub(_mend, text)
-    if "  " in text:
+    if "   " in text:
         text = _WIDE_GAPS.sub("  ", text)
-    text = _EDGE_SPACES.sub("", text)
-    text = _HYPHEN_AT_LINE_END.sub(_join_hyphen, text)
+    if " \n" in text or "\n " in text:
+        text = _EDGE_SPACES.sub("", text)
+    if "-\n" in text or "\u2010\n" in text:
+        text = _HYPHEN_AT_LINE_END.sub(_join_hyphen, text)
     if "\n\n\n" in text:
         text = _BLANK_LINES.sub("\n\n", text)
     return text.strip(" \n\ufffe")
