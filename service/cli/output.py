@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from service.cli.exits import CommandFailed
 
+_PIPE_WIDTH = 200
 _JSON_FLAG = "longread.json"
 
 
@@ -20,8 +21,8 @@ def err_console() -> Console:
 
 
 def out_console() -> Console:
-    """The console for answers and tables."""
-    return Console(highlight=False)
+    """The console for answers and tables. Into a pipe or file lines are long, so that no id is cut."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:

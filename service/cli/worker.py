@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from service.errors import UnknownTier
 from service.settings import load_settings
 
 worker_app = typer.Typer(no_args_is_help=True, help="Run one worker process until SIGTERM, which drains it.")
@@ -44,14 +45,16 @@ def parse_tiers(text: str) -> list[str]:
     """Tier names of a comma-separated list, each known to the settings.
 
     Raises:
-        UnknownTier: A name that no tier has.
-        typer.BadParameter: The list is empty.
+        typer.BadParameter: The list is empty, or has a name that no tier has.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise typer.BadParameter("Name at least one tier, such as --tiers 8k,32k.")
     table = load_settings().tier_table()
-    return [table.get(name).name for name in names]
+    try:
+        return [table.get(name).name for name in names]
+    except UnknownTier as error:
+        raise typer.BadParameter(error.detail) from error
 
 
 def register(app: typer.Typer) -> None:

@@ -22,16 +22,16 @@ def _config() -> Config:
 def upgrade(database: Database, revision: str = "head") -> None:
     """Apply every migration up to ``revision``. Safe to run again."""
     config = _config()
-    with database.engine.execution_options(longread_write=True).begin() as connection:
-        config.attributes["connection"] = connection
+    with database.write() as session:
+        config.attributes["connection"] = session.connection()
         command.upgrade(config, revision)
 
 
 def downgrade(database: Database, revision: str) -> None:
     """Take migrations back down to ``revision`` (``base`` for an empty database)."""
     config = _config()
-    with database.engine.execution_options(longread_write=True).begin() as connection:
-        config.attributes["connection"] = connection
+    with database.write() as session:
+        config.attributes["connection"] = session.connection()
         command.downgrade(config, revision)
 
 
@@ -42,8 +42,8 @@ def head_revision() -> str | None:
 
 def current_revision(database: Database) -> str | None:
     """The migration the database stands at; None when it is empty."""
-    with database.engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    with database.read() as session:
+        return MigrationContext.configure(session.connection()).get_current_revision()
 
 
 def is_current(database: Database) -> bool:

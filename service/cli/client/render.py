@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _COLOURS = {
@@ -59,7 +59,7 @@ def document(value: dict[str, Any]) -> RenderableType:
 
 def documents(values: list[dict[str, Any]]) -> Table:
     """A table of documents."""
-    table = Table("document", "status", "name", "pages", "tokens", "tier", "cache")
+    table = Table(Column("document", no_wrap=True), "status", "name", "pages", "tokens", "tier", "cache")
     for value in values:
         table.add_row(
             value["id"],
@@ -164,7 +164,7 @@ def tiers(values: list[dict[str, Any]]) -> Table:
 
 def workers(values: list[dict[str, Any]]) -> Table:
     """A table of the workers."""
-    table = Table("worker", "kind", "state", "tiers", "host", "pid", "busy", "started")
+    table = Table(Column("worker", no_wrap=True), "kind", "state", "tiers", "host", "pid", "busy", "started")
     for value in values:
         info = value.get("info") or {}
         table.add_row(

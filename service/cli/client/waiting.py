@@ -113,7 +113,8 @@ def _poll(
         if last_heard - started >= timeout_seconds:
             raise CommandFailed(
                 Exit.STILL_RUNNING,
-                f"Still {state['status']} after {timeout_seconds:g} s; `longread status {state['id']}` shows it.",
+                f"Still {state['status']} after {timeout_seconds:g} s; `longread status {state['id']}` shows it. "
+                f"{_waits(state)}".rstrip(),
                 code="still_running",
                 payload=state,
             )

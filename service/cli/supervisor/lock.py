@@ -19,13 +19,17 @@ class DataDirLock:
     """Holds a data directory until the process (and its guard) ends.
 
     Raises:
-        CommandFailed: Another ``longread up`` runs on it.
+        CommandFailed: Another ``longread up`` runs on it, or it cannot be written.
     """
 
     def __init__(self, data_dir: Path, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
-        data_dir.mkdir(parents=True, exist_ok=True)
         self._path = data_dir / _FILE
-        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            detail = f"The data directory {data_dir} cannot be used: {error.strerror}."
+            raise CommandFailed(Exit.FAILED, detail, code="data_dir_unusable") from error
         until = time.monotonic() + patience_seconds
         while True:
             try:

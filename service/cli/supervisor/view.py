@@ -129,7 +129,7 @@ def state_text(child: Child, now: float) -> str:
     text = str(child.state)
     if child.state in (State.STARTING, State.STOPPING) and seconds:
         text = f"{text} {seconds} s"
-    return f"{text}: {child.note}" if child.note and child.state is State.STARTING else text
+    return child.note if child.note and child.state is State.STARTING else text
 
 
 def _changed(children: Sequence[Child], shown: dict[str, tuple[State, int, str]]) -> list[Child]:
