@@ -15,6 +15,7 @@ from service.api.documents.endpoints import router as documents
 from service.api.health.endpoints import router as health
 from service.api.middleware import BodyLimit, RequestContext
 from service.api.questions.endpoints import router as questions
+from service.api.questions.streaming import router as streaming
 from service.api.services import open_services
 from service.api.tiers.endpoints import router as tiers
 from service.api.workers.endpoints import router as workers
@@ -51,7 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    for router in (documents, questions, batches, tiers, workers, health):
+    for router in (documents, questions, streaming, batches, tiers, workers, health):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

@@ -22,6 +22,7 @@ from service.jobqueue.streams import TokenReader
 from service.settings import Settings
 from service.store.blobs import BlobStore
 from service.store.database import Database
+from service.store.placement import Placer, placer_for
 from service.tokens.prompt import PromptEncoder
 
 log = structlog.stdlib.get_logger(__name__)
@@ -65,6 +66,7 @@ class Services:
         database: Opened durable, because this process accepts work.
         blobs: Uploaded bytes.
         bell: Rings workers after a commit.
+        placer: Keeps a job for the worker that holds its document.
         encoder: Counts questions with the served model's tokenizer.
         watcher: Tells waiting clients of changes, with one query for all of them.
         tokens: Token streams that workers write.
@@ -75,6 +77,7 @@ class Services:
     database: Database
     blobs: BlobStore
     bell: Bell
+    placer: Placer
     encoder: EncoderSlot
     watcher: Watcher
     tokens: TokenReader
@@ -98,6 +101,7 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
         database=database,
         blobs=BlobStore(settings.data_dir / "blobs", min_free_bytes=settings.limits.min_free_disk_bytes),
         bell=Bell(app, tiers),
+        placer=placer_for(settings.jobs, tiers),
         encoder=encoder,
         watcher=Watcher(database),
         tokens=TokenReader(settings.broker.url),

@@ -212,7 +212,7 @@ def warm_document(services: ServicesDep, tenant: TenantDep, document_id: Documen
                     max_tokens=largest.length,
                 )
             elif not documents.warming(session, [row.id]):
-                bells.append(documents.queue_warm(session, now, row))
+                bells.append(documents.queue_warm(session, now, row, services.placer))
                 session.flush()
             fleet = read_fleet(session, now, services.settings, services.tiers)
             headers = {"Location": f"/v1/documents/{row.id}", "Retry-After": _RETRY_AFTER}

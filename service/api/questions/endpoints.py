@@ -67,7 +67,7 @@ def ask_question(
                 priority=_PRIORITIES[body.priority],
                 deadline_seconds=body.deadline_seconds,
             )
-            row, job = questions.ask(session, now, tenant, document, new, tier)
+            row, job = questions.ask(session, now, tenant, document, new, tier, services.placer)
             session.flush()
             bell = jobs.bell(job)
             headers = {"Location": f"/v1/questions/{row.id}", "Retry-After": _RETRY_AFTER}

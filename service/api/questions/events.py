@@ -1,0 +1,203 @@
+"""A question as server-sent events: its states, its answer's text while it is written, and its end.
+
+Events: ``status`` (a state was reached), ``token`` (text that follows what came before), ``reset`` (what came before does
+not count: another attempt began, or text was missed), ``done`` (the question with its whole answer), ``problem`` (the
+service cannot go on; connect again). The text of all ``token`` events since the last ``reset`` is the answer's text.
+
+Each ``token`` has the id ``attempt-entry``. A client that sends it as ``Last-Event-ID`` goes on after it and gets nothing
+twice; when the stream is gone it gets the stored answer after a ``reset``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from sse_starlette import ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from service.api.problems import problem_of
+from service.api.questions.endpoints import read_question
+from service.api.questions.schemas import QuestionOut
+from service.api.services import Services
+from service.api.watching import Watch
+from service.domain.jobs import TERMINAL, JobState
+from service.errors import LongreadError
+from service.jobqueue.streams import Channel, Piece
+
+_EVENT_ID = re.compile(r"(\d{1,6})-(\d{1,20}-\d{1,20}|end|done)")
+_RECONNECT_MILLISECONDS = 1_000
+_CATCH_UP_SECONDS = 1.0
+"""How long a stream is waited for before it is taken for gone, as when Redis is away."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the client holds.
+
+    Attributes:
+        attempt: The attempt its text is of; None before any.
+        text: The text it holds of that attempt.
+        after: Id of the last entry it got on an earlier connection, until that entry is found again.
+        missed: Text was lost on the way; nothing more is told of this attempt until its end.
+    """
+
+    attempt: int | None = None
+    text: str = ""
+    after: str | None = None
+    missed: bool = False
+
+    @classmethod
+    def before(cls, last_event_id: str | None) -> Told:
+        """What a client holds that sends this ``Last-Event-ID``; an id that is not ours counts as unknown text."""
+        if not last_event_id:
+            return cls()
+        parts = _EVENT_ID.fullmatch(last_event_id)
+        return cls(attempt=int(parts[1]), after=parts[2]) if parts else cls(attempt=0, after="end")
+
+    def restart(self, attempt: int) -> ServerSentEvent:
+        """Begin an attempt's text anew."""
+        self.attempt, self.text, self.after, self.missed = attempt, "", None, False
+        return _event("reset", {"attempt": attempt})
+
+
+def is_done(last_event_id: str | None) -> bool:
+    """Whether the client has the end already; HTTP 204 then tells an EventSource to connect no more."""
+    return bool(last_event_id and last_event_id.endswith("-done"))
+
+
+async def question_events(
+    services: Services, tenant: str, question_id: str, last_event_id: str | None
+) -> AsyncIterator[ServerSentEvent]:
+    """The events of one question until its end."""
+    told = Told.before(last_event_id)
+    try:
+        async with services.watcher.watch("question", question_id) as watch:
+            status: str | None = None
+            while True:
+                changed, seen = watch.changed, watch.seen
+                if watch.known and (seen is None or seen.status in TERMINAL):
+                    break
+                if seen is not None and seen.status != status:
+                    status = seen.status
+                    yield _status(await run_in_threadpool(read_question, services, tenant, question_id))
+                if seen is not None and seen.status == JobState.RUNNING:
+                    async with services.tokens.listen(question_id, seen.attempt) as channel:
+                        async for event in _follow(channel, watch, seen.attempt, told):
+                            yield event
+                    continue
+                await changed.wait()
+        out = await run_in_threadpool(read_question, services, tenant, question_id)
+        async for event in _ending(services, out, told):
+            yield event
+    except LongreadError as error:
+        yield _event("problem", problem_of(error, ""))
+
+
+async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[ServerSentEvent]:
+    """The text of one attempt until the question's state or attempt changes."""
+    if told.attempt is not None and told.attempt != attempt:
+        yield told.restart(attempt)
+    told.attempt = attempt
+    position = 0
+    if told.after is not None:
+        await _caught_up(channel)
+        if channel.caught_up:
+            found = _resume(channel, told)
+            if found is None:
+                yield told.restart(attempt)
+            else:
+                position = found
+    while True:
+        arrived, changed, seen = channel.changed, watch.changed, watch.seen
+        if told.after is None and not told.missed:
+            pieces = channel.pieces[position:]
+            position += len(pieces)
+            event = _tokens(pieces, attempt, told)
+            if event is not None:
+                yield event
+        if seen is None or seen.status != JobState.RUNNING or seen.attempt != attempt:
+            return
+        await _either(arrived, changed)
+
+
+async def _ending(services: Services, out: QuestionOut, told: Told) -> AsyncIterator[ServerSentEvent]:
+    """What the client lacks of a finished answer, then the end."""
+    if out.answer is not None:
+        text = out.answer.text
+        if told.attempt is not None and told.attempt != out.attempt:
+            yield told.restart(out.attempt)
+        elif told.after in ("end", "done"):
+            told.text, told.after = text, None
+        elif told.after is not None:
+            async with services.tokens.listen(out.id, out.attempt) as channel:
+                await _caught_up(channel)
+                if _resume(channel, told) is None:
+                    yield told.restart(out.attempt)
+        if told.missed or not text.startswith(told.text):
+            yield told.restart(out.attempt)
+        if len(text) > len(told.text):
+            yield _event("token", {"text": text[len(told.text) :]}, f"{out.attempt}-end")
+    yield _event("done", out.model_dump(mode="json", by_alias=True), f"{out.attempt}-done")
+
+
+def _resume(channel: Channel, told: Told) -> int | None:
+    """Find the entry the client got last. Returns the place after it, or None when it is not in the stream."""
+    for index, piece in enumerate(channel.pieces):
+        if piece.id == told.after:
+            text = "".join(p.text for p in channel.pieces[: index + 1])
+            if len(text) != piece.offset + len(piece.text):
+                return None
+            told.text, told.after = text, None
+            return index + 1
+    return None
+
+
+def _tokens(pieces: list[Piece], attempt: int, told: Told) -> ServerSentEvent | None:
+    """One event for all text that has arrived, or None when there is none or some of it was lost."""
+    text = ""
+    last: Piece | None = None
+    for piece in pieces:
+        if piece.offset != len(told.text) + len(text):
+            told.missed = True
+            break
+        if piece.text:
+            text, last = text + piece.text, piece
+    if last is None:
+        return None
+    told.text += text
+    return _event("token", {"text": text}, f"{attempt}-{last.id}")
+
+
+async def _caught_up(channel: Channel) -> None:
+    try:
+        async with asyncio.timeout(_CATCH_UP_SECONDS):
+            while not channel.caught_up:
+                await channel.changed.wait()
+    except TimeoutError:
+        # Redis is away; the stored answer takes the stream's place at the end.
+        return
+
+
+async def _either(*events: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _status(out: QuestionOut) -> ServerSentEvent:
+    shown = {"status", "attempt", "tier", "queue_position", "estimated_start_at", "waiting"}
+    return _event("status", out.model_dump(mode="json", include=shown))
+
+
+def _event(name: str, data: dict[str, Any], event_id: str | None = None) -> ServerSentEvent:
+    return ServerSentEvent(
+        json.dumps(data, ensure_ascii=False), event=name, id=event_id, retry=_RECONNECT_MILLISECONDS, sep="\n"
+    )

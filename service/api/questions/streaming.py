@@ -1,0 +1,58 @@
+"""The endpoint of a question's event stream."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.responses import Response
+from sse_starlette import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
+
+from service.api.auth import TenantDep
+from service.api.openapi import problems
+from service.api.questions.endpoints import read_question
+from service.api.questions.events import is_done, question_events
+from service.api.services import ServicesDep
+from service.api.shapes import QuestionId
+
+router = APIRouter(prefix="/v1/questions", tags=["questions"])
+
+_HEARTBEAT_SECONDS = 15
+_SEND_TIMEOUT_SECONDS = 10.0
+"""A reader that takes nothing for this long is cut off, and may resume."""
+
+
+@router.get(
+    "/{question_id}/events",
+    response_class=EventSourceResponse,
+    responses={
+        200: {
+            "description": "Events `status`, `token`, `reset`, `done` and `problem`; a comment every 15 seconds.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "The client has the end already."},
+    }
+    | problems(401, 404, 503),
+)
+async def stream_question(
+    services: ServicesDep,
+    tenant: TenantDep,
+    question_id: QuestionId,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", max_length=64, description="Go on after this event.")
+    ] = None,
+) -> Response:
+    """Follow a question: its states, its answer's text while it is written, and its end.
+
+    All `token` texts since the last `reset` together are the answer's text.
+    """
+    await run_in_threadpool(read_question, services, tenant, question_id)
+    if is_done(last_event_id):
+        return Response(status_code=204)
+    return EventSourceResponse(
+        question_events(services, tenant, question_id, last_event_id),
+        ping=_HEARTBEAT_SECONDS,
+        send_timeout=_SEND_TIMEOUT_SECONDS,
+        sep="\n",
+    )
