@@ -14,6 +14,8 @@ from typing import Any, Literal, cast
 import pypdfium2 as pdfium  # noqa: TID251  -- this is the adapter.
 import pypdfium2.raw as c  # noqa: TID251
 
+from workers.ingest.tables import Box, mend_tables
+
 PdfiumError = pdfium.PdfiumError
 Refusal = Literal["password", "security", "damaged"]
 _META_TAGS = {
@@ -32,6 +34,8 @@ _MAX_FORM_DEPTH = 3
 # Annotations that show no text of their own; all others may have an appearance with text.
 _UNSEEN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})
 _MAX_ANNOTATIONS = 2000
+# Objects looked at to tell which way the text runs.
+_TURN_PROBES = 9
 # Narrower than any letter.
 _THIN_POINTS = 1.0
 # Text objects looked at for vertical writing that pdfium draws but does not read.
@@ -133,19 +137,43 @@ class PdfiumPage:
         self._page.close()
 
     def text(self) -> str:
-        """The page's text as pdfium orders it.
+        """The page's text as pdfium orders it, upright whichever way the page lies, with its tables' rows whole.
 
         Sets ``lost_chars``: how many glyphs pdfium knows no character for.
         """
+        upright = self._turn_upright()
         text_page = self._page.get_textpage()
         try:
             count = text_page.count_chars()
             text = text_page.get_text_range() if count > 0 else ""
             if count > len(text):
                 self.lost_chars = _count_unmapped(text_page, count)
+            elif upright and count == len(text):
+                text = mend_tables(text, lambda index: _character_box(text_page, index))
             return text
         finally:
             text_page.close()
+
+    def _turn_upright(self) -> bool:
+        """Turns the page so that its text runs from left to right; returns whether it does so unturned.
+
+        pdfium reverses the lines of text that runs downwards. A few objects spread over the page are looked at, so
+        that a stamp along the margin does not decide.
+        """
+        count = int(c.FPDFPage_CountObjects(self._page))
+        matrix = c.FS_MATRIX()
+        turns: list[int] = []
+        for index in range(0, count, max(1, count // _TURN_PROBES)):
+            item = c.FPDFPage_GetObject(self._page, index)
+            if c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_TEXT and c.FPDFPageObj_GetMatrix(item, matrix):
+                flat = abs(matrix.a) >= abs(matrix.b)
+                turns.append((0 if matrix.a >= 0 else 2) if flat else (1 if matrix.b > 0 else 3))
+        if not turns:
+            return False
+        turn = max(set(turns), key=turns.count)
+        if 3 * turns.count(turn) >= 2 * len(turns) and turn != c.FPDFPage_GetRotation(self._page):
+            c.FPDFPage_SetRotation(self._page, turn)
+        return turn == 0
 
     def has_unread_vertical_text(self) -> bool:
         """Whether text objects are drawn as thin columns: vertical writing, most of whose lines pdfium leaves out."""
@@ -219,6 +247,13 @@ def _annotation_text(annotation: Any) -> str:
     buffer = (c.FPDF_WCHAR * (size // 2))()
     c.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)
     return bytes(buffer)[: size - 2].decode("utf-16-le", "ignore")
+
+
+def _character_box(text_page: Any, index: int) -> Box | None:
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    if not c.FPDFText_GetCharBox(text_page, index, left, right, bottom, top):
+        return None
+    return left.value, bottom.value, right.value, top.value
 
 
 def _count_unmapped(text_page: Any, count: int) -> int:

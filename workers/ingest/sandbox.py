@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -60,6 +61,9 @@ class ReadingChild:
             start_new_session=True,
             bufsize=0,
         )
+        # Linux hands a parent's peak down to the child it starts, so a child's own is known only beyond this.
+        self._inherited_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._sampled_bytes = 0
         self._buffer = FrameBuffer(max_frame_bytes)
         self._exit: Exit | None = None
         self.quiet_since = time.monotonic()
@@ -95,14 +99,24 @@ class ReadingChild:
             return []
         return self._buffer.feed(data)
 
+    def sample_memory(self) -> None:
+        """Notes the child's peak memory so far; called while it lives, several times a second."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    self._sampled_bytes = int(line.split()[1]) * 1024
+
     def close(self) -> Exit:
         """Kills the child's group, reaps the child and closes the pipes. May be called again."""
         if self._exit is None:
             # A child that has closed its output is ending by itself and its status says how; it gets a moment to.
-            status, usage = self._reap(patience_seconds=1.0 if self.at_end else 0.0)
+            if not self.at_end:
+                self.sample_memory()
+            status, reaped_bytes = self._reap(patience_seconds=1.0 if self.at_end else 0.0)
             self._process.returncode = os.waitstatus_to_exitcode(status)
             code = self._process.returncode
-            self._exit = Exit(code, -code if code < 0 else None, usage * 1024)
+            peak = reaped_bytes if reaped_bytes > self._inherited_bytes else self._sampled_bytes
+            self._exit = Exit(code, -code if code < 0 else None, peak)
             with contextlib.suppress(BrokenPipeError):
                 self._stdin.close()
             self._stdout.close()
@@ -114,11 +128,11 @@ class ReadingChild:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
                 self._kill_group()
-                return status, usage.ru_maxrss
+                return status, usage.ru_maxrss * 1024
             time.sleep(0.002)
         self._kill_group()
         _, status, usage = os.wait4(self.pid, 0)
-        return status, usage.ru_maxrss
+        return status, usage.ru_maxrss * 1024
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -78,6 +78,7 @@ class ShardLoop:
         self._clock, self._max_memory_bytes = clock, max_memory_bytes
         self._should_stop, self._handle, self._lost = should_stop, handle, lost
         self._started = time.monotonic()
+        self._sampled = 0.0
         self.peak_memory_bytes = 0
         self.failure_codes: dict[int, str] = {}
 
@@ -113,12 +114,18 @@ class ShardLoop:
             self._bury(shard, child, "crashed")
             return
         child.quiet_since = time.monotonic()
+        if not child.at_end and child.quiet_since - self._sampled > _POLL_SECONDS:
+            self._sampled = child.quiet_since
+            child.sample_memory()
         if child.at_end:
             self._bury(shard, child, None)
 
     def _check_quiet(self, shard: Shard) -> None:
         child = shard.child
-        if child is not None and time.monotonic() - child.quiet_since > self._clock.page_seconds:
+        if child is None:
+            return
+        child.sample_memory()
+        if time.monotonic() - child.quiet_since > self._clock.page_seconds:
             self._bury(shard, child, "timed_out")
 
     def _bury(self, shard: Shard, child: ReadingChild, killed_for: Death | None) -> None:

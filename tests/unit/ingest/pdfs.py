@@ -1,0 +1,96 @@
+"""Makes the PDFs that the tests read: ordinary ones with fpdf2, hostile ones byte by byte."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+
+from fpdf import FPDF
+from fpdf.enums import AccessPermission, EncryptionMethod
+
+WORDS = "The quick brown fox jumps over the lazy dog while the band plays on and nobody listens to it."
+
+
+def text_pdf(pages: Iterable[str], *, prepare: Callable[[FPDF], None] | None = None) -> bytes:
+    """A PDF with a page for each text."""
+    pdf = FPDF()
+    pdf.set_font("Helvetica", size=12)
+    if prepare is not None:
+        prepare(pdf)
+    for text in pages:
+        pdf.add_page()
+        pdf.multi_cell(0, 8, text)
+    return bytes(pdf.output())
+
+
+def numbered_pdf(count: int) -> bytes:
+    """``count`` pages that say which page they are."""
+    return text_pdf(f"This is page number {number} of the manual. {WORDS}" for number in range(1, count + 1))
+
+
+def encrypted_pdf(user: str | None, *, method: EncryptionMethod = EncryptionMethod.AES_256) -> bytes:
+    """A PDF with an owner password, and a user password unless ``user`` is None."""
+
+    def encrypt(pdf: FPDF) -> None:
+        pdf.set_encryption(
+            owner_password="owner-secret",
+            user_password=user,
+            encryption_method=method,
+            permissions=AccessPermission.none(),
+        )
+
+    return text_pdf([WORDS], prepare=encrypt)
+
+
+def raw_pdf(objects: list[bytes], *, root: int = 1, trailer: bytes = b"") -> bytes:
+    """A PDF of the given objects, numbered from 1, with a correct cross-reference table."""
+    out = bytearray(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n")
+    offsets: list[int] = []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    out += b"trailer\n<< /Size %d /Root %d 0 R %s >>\nstartxref\n%d\n%%%%EOF\n" % (
+        len(objects) + 1,
+        root,
+        trailer,
+        start,
+    )
+    return bytes(out)
+
+
+def stream(data: bytes, entries: bytes = b"", *, deflate: bool = False) -> bytes:
+    """A stream object."""
+    if deflate:
+        data, entries = zlib.compress(data, 9), entries + b" /Filter /FlateDecode"
+    return b"<< /Length %d %s >>\nstream\n%s\nendstream" % (len(data), entries, data)
+
+
+FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+
+
+def content_pdf(
+    *contents: bytes, font: bytes = FONT, page: bytes = b"", catalog: bytes = b"", deflate: bool = False
+) -> bytes:
+    """A PDF whose pages have the given content streams and one font, F1. Object 1 is the catalog, 2 the page tree,
+    3 the font; then a page and its content alternate from object 4."""
+    kids = b" ".join(b"%d 0 R" % (4 + 2 * index) for index in range(len(contents)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog,
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(contents)),
+        font,
+    ]
+    for index, content in enumerate(contents):
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R"
+            b" /Resources << /Font << /F1 3 0 R >> >> %s >>" % (5 + 2 * index, page)
+        )
+        objects.append(stream(content, deflate=deflate))
+    return raw_pdf(objects)
+
+
+def show(text: bytes, *, x: int = 72, y: int = 700) -> bytes:
+    """Operators that show a line of text."""
+    return b"BT /F1 12 Tf %d %d Td (%s) Tj ET\n" % (x, y, text)
