@@ -150,8 +150,32 @@ class EngineSettings(_Group):
     """Memory of the CPU engine's KV cache. None: from the free memory."""
     enforce_eager: bool | None = None
     """Skip graph capture and compilation: starts faster, decodes slower. None: from the profile."""
-    tensor_parallel_size: int = Field(default=1, ge=1)
-    """GPUs one engine is spread over."""
+    enable_prefix_caching: bool | None = None
+    """Keep the KV of finished prompts for the next that begins alike. None: on."""
+    enable_chunked_prefill: bool | None = None
+    """Compute long prompts in pieces between which others run. None: on."""
+    long_prefill_token_threshold: int | None = Field(default=None, ge=0)
+    """Most prompt tokens of one request in a step while others wait. None: from the profile; 0: no limit."""
+    max_num_queued_reqs: int | None = Field(default=None, gt=0)
+    """Requests inside the engine before it refuses more. None: from the profile."""
+    max_num_queued_tokens: int | None = Field(default=None, gt=0)
+    """Prompt tokens waiting inside the engine before it refuses more. None: from the profile."""
+    tensor_parallel_size: int | None = Field(default=None, ge=1)
+    """GPUs one engine is spread over. None: 1."""
+    rope_factor: float | None = Field(default=None, ge=1)
+    """Stretch the model's native length by at least this. None: only as far as a served tier needs."""
+    attention_backend: str | None = None
+    """Attention kernels. None: the engine chooses."""
+    weight_offload_bytes: int | None = Field(default=None, ge=0)
+    """Weights kept in host memory for want of GPU memory. None: none."""
+    offload_host_bytes: int | None = Field(default=None, ge=0)
+    """Host memory for KV blocks that left the GPU. None: none."""
+    offload_disk_dir: Path | None = None
+    """Folder for KV blocks that left host memory; they outlive the engine. None: none."""
+    offload_block_size: int | None = Field(default=None, gt=0)
+    """Tokens a block in host memory and on disk. None: 256."""
+    adapters: dict[str, Path] | None = None
+    """LoRA adapters by name, with the folder of each (JSON in the environment)."""
     quantization: str | None = None
     """Weight quantisation the model folder holds (``awq``, ``gptq``, …). None: as the model says."""
     silent_seconds: float = Field(default=60.0, gt=0)
