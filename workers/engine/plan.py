@@ -1,0 +1,129 @@
+"""What an engine will hold and how fast it will be, before it is started. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.domain.tiers import Tier
+from workers.engine.device import Device
+from workers.engine.engine_profile import EngineProfile
+from workers.engine.profiles import EngineOverrides, derive_profile, weights_room_bytes
+from workers.engine.shape import ModelShape
+
+# A follow-up computes its question and what is left of the last block.
+_QUESTION_TOKENS = 64
+# Activations, graphs and the CUDA context, measured at about 5 GiB on an H200 with 8,192 batched tokens.
+_CUDA_OVERHEAD_BYTES = 5 * 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Measured speed of an engine; what is not known is None.
+
+    Attributes:
+        prefill_tokens_per_second: Prompt tokens computed a second.
+        step_seconds: Shortest time of one step: what a fully cached prompt costs at least.
+    """
+
+    prefill_tokens_per_second: float | None = None
+    step_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """One tier on one engine that serves it alone or with the others given.
+
+    Attributes:
+        tier: Its name.
+        length: Its context length in tokens.
+        room: Its longest document in tokens.
+        rope: ``native`` or ``yarn x4``.
+        kv_cache_dtype: Type of the KV cache.
+        kv_bytes_per_token: KV memory of one token.
+        kv_tokens: Tokens the KV cache holds.
+        warm_documents: Documents as long as the tier takes that stay warm at once.
+        cold_first_token_seconds: First question on such a document; None when no rate is known.
+        warm_first_token_seconds: Each further one; None when no rate is known.
+        notes: What the operator should know.
+    """
+
+    tier: str
+    length: int
+    room: int
+    rope: str
+    kv_cache_dtype: str
+    kv_bytes_per_token: int
+    kv_tokens: int
+    warm_documents: int
+    cold_first_token_seconds: float | None
+    warm_first_token_seconds: float | None
+    notes: tuple[str, ...] = ()
+
+
+def plan(
+    model: ModelShape,
+    tiers: Sequence[Tier],
+    device: Device,
+    overrides: EngineOverrides | None = None,
+    rates: Rates | None = None,
+) -> list[PlanRow]:
+    """One row a tier, for one engine that serves all of them.
+
+    Raises:
+        SettingsError: They cannot be served so (``derive_profile``).
+    """
+    profile = derive_profile(model, tiers, device, overrides)
+    known = rates or Rates()
+    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype)
+    held = kv_tokens(profile, model, device)
+    return [
+        PlanRow(
+            tier=tier.name,
+            length=tier.length,
+            room=tier.room,
+            rope=f"yarn x{profile.rope_factor:g}" if profile.rope_parameters else "native",
+            kv_cache_dtype=profile.kv_cache_dtype,
+            kv_bytes_per_token=per_token,
+            kv_tokens=held,
+            warm_documents=held // _whole_blocks(tier.room, profile.block_size or 1),
+            cold_first_token_seconds=_seconds(tier.room + _QUESTION_TOKENS, known),
+            warm_first_token_seconds=_seconds(_QUESTION_TOKENS + (profile.block_size or 0) // 2, known),
+            notes=_notes(profile, model, tier),
+        )
+        for tier in sorted(tiers, key=lambda t: t.length)
+    ]
+
+
+def kv_tokens(profile: EngineProfile, model: ModelShape, device: Device) -> int:
+    """Tokens the KV cache will hold: exact on a CPU, an estimate on a GPU (the engine measures its own)."""
+    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype)
+    if profile.kv_bytes is not None:
+        room = profile.kv_bytes
+    else:
+        size = profile.tensor_parallel_size
+        budget = int(device.memory_bytes * profile.gpu_memory_utilization) - _CUDA_OVERHEAD_BYTES
+        room = (budget - weights_room_bytes(model, size) + profile.weight_offload_bytes) * size
+    block = profile.block_size or 1
+    return max(room, 0) // (per_token * block) * block
+
+
+def _whole_blocks(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
+def _seconds(tokens: int, rates: Rates) -> float | None:
+    if rates.prefill_tokens_per_second is None:
+        return None
+    return round(tokens / rates.prefill_tokens_per_second + (rates.step_seconds or 0.0), 3)
+
+
+def _notes(profile: EngineProfile, model: ModelShape, tier: Tier) -> tuple[str, ...]:
+    notes: list[str] = []
+    if profile.rope_parameters and tier.length <= model.configured_length:
+        notes.append("fits the native length; an engine of its own would answer without scaling")
+    if profile.rope_factor > 4:
+        notes.append(
+            f"stretches the native {model.native_length} tokens {profile.rope_factor:g} times; check with a probe"
+        )
+    return tuple(notes)

@@ -1,0 +1,122 @@
+"""What the arithmetic of profiles needs to know of a model, read from its ``config.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import SettingsError
+
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A model's sizes.
+
+    Attributes:
+        architecture: Class name in the config.
+        native_length: Context length in tokens the model was trained for, before any rope scaling.
+        rope_theta: Base of the rotary embedding.
+        rope_type: Scaling the config itself asks for (``default`` is none).
+        configured_length: Context length with the config's own scaling.
+        layers: Decoder layers.
+        heads: Attention heads.
+        kv_heads: Key and value heads.
+        head_dim: Numbers in one head.
+        kv_values: Numbers kept in the KV cache for one token, over all layers.
+        vocab_size: Rows of the embedding.
+        dtype_bytes: Bytes of one unquantised number.
+        weight_bytes: Size of the weights on disk, or an estimate from the sizes when there are none.
+        quantization: Method the weights are quantised with; None when they are not.
+        revision: 16 hex digits that change with config or weights.
+    """
+
+    architecture: str
+    native_length: int
+    rope_theta: float
+    rope_type: str
+    configured_length: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    kv_values: int
+    vocab_size: int
+    dtype_bytes: int
+    weight_bytes: int
+    quantization: str | None
+    revision: str
+
+    def kv_bytes_per_token(self, kv_cache_dtype: str) -> int:
+        """Bytes one token takes in the KV cache, all layers together."""
+        return self.kv_values * (1 if kv_cache_dtype.startswith("fp8") else self.dtype_bytes)
+
+    @classmethod
+    def read(cls, model_dir: Path) -> ModelShape:
+        """Read the model in this folder.
+
+        Raises:
+            SettingsError: There is no model, or its config lacks a size.
+        """
+        path = model_dir / "config.json"
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"There is no model in {model_dir} (no config.json): run `longread model prepare` for the small one, or "
+                "set LONGREAD_MODEL__PATH to the folder of yours."
+            ) from error
+        try:
+            return cls._from_config(json.loads(text), model_dir, text)
+        except (KeyError, ValueError, TypeError) as error:
+            raise SettingsError(f"{path} is not the config of a language model: {error!r}.") from error
+
+    @classmethod
+    def _from_config(cls, whole: dict[str, Any], model_dir: Path, text: str) -> ModelShape:
+        config: dict[str, Any] = {**whole, **(whole.get("text_config") or {})}
+        rope: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        heads, layers = int(config["num_attention_heads"]), int(config["num_hidden_layers"])
+        kv_heads = int(config.get("num_key_value_heads") or heads)
+        head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
+        configured = int(config["max_position_embeddings"])
+        rope_type = str(rope.get("rope_type") or rope.get("type") or "default")
+        native = int(rope.get("original_max_position_embeddings") or configured) if rope_type == "yarn" else configured
+        if config.get("kv_lora_rank"):
+            # Multi-head latent attention keeps one compressed vector instead of keys and values.
+            kv_values = layers * (int(config["kv_lora_rank"]) + int(config.get("qk_rope_head_dim") or 0))
+        else:
+            kv_values = 2 * layers * kv_heads * head_dim
+        dtype_bytes = 4 if str(config.get("dtype") or config.get("torch_dtype")).endswith("float32") else 2
+        weights = {p.name: p.stat().st_size for p in sorted(model_dir.iterdir()) if p.suffix in _WEIGHT_SUFFIXES}
+        factor = float(rope.get("factor") or 1.0) if rope_type == "yarn" else 1.0
+        return cls(
+            architecture=str((whole.get("architectures") or ["unknown"])[0]),
+            native_length=native,
+            rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
+            rope_type=rope_type,
+            configured_length=max(configured, int(native * factor)),
+            layers=layers,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            kv_values=kv_values,
+            vocab_size=int(config["vocab_size"]),
+            dtype_bytes=dtype_bytes,
+            weight_bytes=sum(weights.values())
+            or _estimated_parameters(config, heads, kv_heads, head_dim) * dtype_bytes,
+            quantization=(whole.get("quantization_config") or {}).get("quant_method"),
+            revision=hashlib.sha256((text + json.dumps(weights)).encode()).hexdigest()[:16],
+        )
+
+
+def _estimated_parameters(config: dict[str, Any], heads: int, kv_heads: int, head_dim: int) -> int:
+    """Parameters of a dense decoder of these sizes, for folders without weights (measurements with random ones)."""
+    hidden = int(config["hidden_size"])
+    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
+    feed_forward = 3 * hidden * int(config.get("intermediate_size") or 4 * hidden)
+    embeddings = (1 if config.get("tie_word_embeddings") else 2) * int(config["vocab_size"]) * hidden
+    return int(config["num_hidden_layers"]) * (attention + feed_forward) + embeddings
