@@ -1,0 +1,75 @@
+"""The API in this process, on each database, with hands in place of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.api.app import create_app
+from service.settings import Settings
+from service.store.database import Database
+from tests.conftest import MakeSettings
+from tests.fixtures.installation import Workers, pdf
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
+    """Starts the API with groups of settings of the test's own."""
+    with ExitStack() as stack:
+
+        def start(**groups: Any) -> TestClient:
+            settings = make_settings(database={"url": database_url}, **groups)
+            return stack.enter_context(TestClient(create_app(settings)))
+
+        yield start
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[TestClient]:
+    """The API without Redis: everything must work but the doorbell."""
+    with TestClient(create_app(settings)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def workers(database: Database, settings: Settings) -> Workers:
+    return Workers(database, settings)
+
+
+@pytest.fixture
+def document(client: TestClient, workers: Workers) -> str:
+    """The id of a ready document of 800 tokens and two pages that nobody warms."""
+    upload(client, params={"warm": "false"})
+    return workers.read()
+
+
+def upload(client: TestClient, number: int = 0, **kwargs: Any) -> dict[str, Any]:
+    response = client.post("/v1/documents", content=pdf(number), headers={"Content-Type": "application/pdf"}, **kwargs)
+    assert response.status_code in (200, 202), response.text
+    return response.json()
+
+
+def ask(client: TestClient, document_id: str, question: str = "How long is the warranty?", **fields: Any) -> str:
+    response = client.post(f"/v1/documents/{document_id}/questions", json={"question": question, **fields})
+    assert response.status_code == 202, response.text
+    return response.json()["id"]
+
+
+def problem(response: Any, status: int, code: str) -> dict[str, Any]:
+    """Check that a response is this problem, and return it."""
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), (
+        response.text
+    )
+    found = response.json()
+    assert (found["code"], found["status"]) == (code, status)
+    assert found["title"]
+    assert found["detail"]
+    assert found["type"] == f"urn:longread:problem:{code}"
+    assert found["request_id"] == response.headers["x-request-id"]
+    return found
