@@ -98,7 +98,7 @@ class Story:
         if failure:
             raise failure
         self._console.print(
-            f"\n[bold]{name}[/]  {document['pages']} pages, {render.number(document['tokens'])} tokens, "
+            f"\n[bold]{name}[/]  {_pages(document['pages'])}, {render.number(document['tokens'])} tokens, "
             f"tier {document['tier']}; read in {time.monotonic() - started:.1f} s",
             soft_wrap=True,
         )
@@ -130,13 +130,16 @@ class Story:
         for result in self.results:
             self._console.print(f"\n[bold]{names[result['document']]}[/]", soft_wrap=True)
             if result["status"] == "succeeded":
-                self._show(api.get(f"/v1/questions/{result['question']}"))
+                self._show(api.get(f"/v1/questions/{result['question_id']}"))
             else:
-                self._console.print(Padding(render.error_text(result["error"]) or result["status"], (0, 0, 0, 2)))
+                self._indented(render.error_text(result["error"]) or Text(str(result["status"])))
 
     def _show(self, question: dict[str, Any]) -> None:
-        self._console.print(Padding(Text(str(question["answer"]["text"]).strip()), (0, 0, 0, 2)))
-        self._console.print(Padding(Text(render.receipt(question), style="dim"), (0, 0, 0, 2)))
+        self._indented(Text(str(question["answer"]["text"]).strip()))
+        self._indented(Text(render.receipt(question), style="dim"))
+
+    def _indented(self, text: Text) -> None:
+        self._console.print(Padding(text, (0, 0, 0, 2), expand=False))
 
     def _compare(self) -> None:
         cold, warm = self._cold_ms, self._warm_ms
@@ -160,3 +163,7 @@ class Story:
         """For each follow-up: cached tokens over the tokens of the document's prefix."""
         tokens = self.document["tokens"]
         return [min(1.0, question["usage"]["cached_tokens"] / tokens) for question in self.questions[1:]]
+
+
+def _pages(count: int) -> str:
+    return "1 page" if count == 1 else f"{count} pages"
