@@ -1,0 +1,122 @@
+"""Documents and questions for load: texts of a given length in tokens, sent through the public REST API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from service.tokens.prompt import PromptEncoder
+
+WORDS = (
+    "anchor basin cable datum ebb flood gauge harbour inlet jetty keel lamp mooring north observer pier quay reading "
+    "sensor tide under valve water yard zone the of a is in and to with at by from for on it as was are be that this"
+).split()
+
+
+def text_of(tokens: int, encoder: PromptEncoder, rng: random.Random) -> str:
+    """Random sentences that come to about this many tokens (within half a per cent)."""
+    sentence = " ".join(rng.choices(WORDS, k=200)) + "."
+    per_word = encoder.count(sentence) / 200
+    lines: list[str] = []
+    left = int(tokens / per_word)
+    while left > 0:
+        count = min(left, rng.randrange(8, 20))
+        lines.append(" ".join(rng.choices(WORDS, k=count)).capitalize() + ".")
+        left -= count
+    return "\n".join(lines)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value that this share (0–1) of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass
+class Client:
+    """An asynchronous client of one service."""
+
+    http: httpx.AsyncClient
+
+    async def upload(self, text: str, name: str) -> dict[str, Any]:
+        """Upload a text, without warming, and wait until it is ready."""
+        response = await self.http.post(
+            "/v1/documents",
+            content=text.encode(),
+            params={"name": name, "warm": "false"},
+            headers={"content-type": "text/plain"},
+        )
+        response.raise_for_status()
+        document = response.json()
+        while document["status"] not in ("ready", "failed"):
+            document = (await self.http.get(f"/v1/documents/{document['id']}", params={"wait": 30})).json()
+        if document["status"] == "failed":
+            raise RuntimeError(f"{name}: {document['error']}")
+        return document
+
+    async def ask(self, document: str, question: str, *, output: int) -> dict[str, Any]:
+        """Ask and wait for the end by long poll. Adds ``wall``: seconds from the request to the answer."""
+        started = time.perf_counter()
+        response = await self.http.post(
+            f"/v1/documents/{document}/questions", json={"question": question, "max_output_tokens": output}
+        )
+        response.raise_for_status()
+        answer = response.json()
+        while answer["status"] in ("queued", "running"):
+            answer = (await self.http.get(f"/v1/questions/{answer['id']}", params={"wait": 60})).json()
+        if answer["status"] != "succeeded":
+            raise RuntimeError(f"{answer['id']}: {answer['status']} {answer['error']}")
+        return {**answer, "wall": time.perf_counter() - started}
+
+    async def follow(self, document: str, question: str, *, output: int) -> dict[str, Any]:
+        """Ask and follow the token stream. Adds ``first``: seconds from the request to the first text."""
+        started = time.perf_counter()
+        response = await self.http.post(
+            f"/v1/documents/{document}/questions", json={"question": question, "max_output_tokens": output}
+        )
+        response.raise_for_status()
+        first: float | None = None
+        event = ""
+        async with self.http.stream("GET", f"/v1/questions/{response.json()['id']}/events") as stream:
+            async for line in stream.aiter_lines():
+                name, _, value = line.partition(":")
+                if name == "event":
+                    event = value.strip()
+                elif name == "data" and event == "token" and first is None:
+                    first = time.perf_counter() - started
+                elif name == "data" and event == "done":
+                    return {**json.loads(value), "first": first}
+        raise RuntimeError("the stream ended without an answer")
+
+
+async def all_at_once(client: Client, pairs: list[tuple[str, str]], *, output: int) -> dict[str, Any]:
+    """Ask every (document, question) at once.
+
+    Returns:
+        Wall seconds, requests a second, first-token times from acceptance (seconds), and the reused share of prompts.
+    """
+    started = time.perf_counter()
+    answers = await asyncio.gather(*[client.ask(d, q, output=output) for d, q in pairs])
+    wall = time.perf_counter() - started
+    firsts = [(a["timings"]["queue_ms"] + a["timings"]["first_token_ms"]) / 1000 for a in answers]
+    return {
+        "n": len(answers),
+        "wall_s": wall,
+        "req_s": len(answers) / wall,
+        "ttft_mean_s": sum(firsts) / len(firsts),
+        "ttft_p50_s": percentile(firsts, 0.5),
+        "ttft_p99_s": percentile(firsts, 0.99),
+        "cached_share": sum(a["usage"]["cached_tokens"] for a in answers)
+        / sum(a["usage"]["prompt_tokens"] for a in answers),
+        "output_tokens": sum(a["usage"]["output_tokens"] for a in answers),
+    }
+
+
+def show(title: str, row: dict[str, Any]) -> None:
+    print(title, json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
