@@ -41,7 +41,15 @@ def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
             if sum(entry.file_size for entry in packed.infolist()) > _MAX_UNPACKED_BYTES:
                 raise DamagedFile("The document unpacks to more than 512 MiB.")
         document = docx.Document(io.BytesIO(raw))
-    except (zipfile.BadZipFile, PackageNotFoundError, KeyError, ValueError, etree.XMLSyntaxError) as problem:
+    except (
+        zipfile.BadZipFile,
+        PackageNotFoundError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        etree.XMLSyntaxError,
+    ) as problem:
         raise DamagedFile("The file is not a Word document that can be opened.") from problem
     headings = {style.style_id for style in document.styles if style.name in _SECTION_STYLES}
     sections: list[Section] = []

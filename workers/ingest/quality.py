@@ -25,7 +25,7 @@ _CID = re.compile("\\(cid:\\d+\\)")
 _RARE_LATIN = re.compile(
     "[\u0180-\u018e\u0191-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01d5-\u0217\u021c-\u0258\u025a-\u02ff]"
 )
-_LONG_RUN = re.compile("[A-Za-z\u00c0-\u024f\u0400-\u04ff]{26,}")
+_LONG_RUN = re.compile("[A-Za-z\u00c0-\u024f\u0400-\u04ff]{40,}")
 
 RUBBISH = 0.30
 """From this badness on, a text is not used when there is something better."""
@@ -93,9 +93,9 @@ def _count(plain: bytes, which: bytes) -> int:
 
 
 def _lost_spaces(text: str, chars: int) -> float:
-    """Share of characters in runs of 26 letters and more, on pages of more than 100 characters.
+    """Share of characters in runs of 40 letters and more, on pages of more than 100 characters.
 
-    German compounds reach 25 now and then, names in program text 30; where spaces are lost, most of a line is one run.
+    Rechtsschutzversicherungsgesellschaften has 39, names in program text reach 30; where spaces are lost, most of a line is one run.
     """
     return sum(map(len, _LONG_RUN.findall(text))) / chars if chars > 100 else 0.0
 

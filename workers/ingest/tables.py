@@ -92,9 +92,7 @@ def _spread(line: str, start: int, box: Callable[[int], Box | None]) -> str:
     return CELL_GAP.join([*parts, line[begin:]])
 
 
-def _whole_rows(
-    lines: list[str], spread: list[str], starts: list[int], box: Callable[[int], Box | None]
-) -> list[str]:
+def _whole_rows(lines: list[str], spread: list[str], starts: list[int], box: Callable[[int], Box | None]) -> list[str]:
     """``spread`` joined to rows by where ``lines`` stand; unchanged when that joins less than a quarter of them."""
     pieces: list[Piece] = []
     for line, text, start in zip(lines, spread, starts, strict=True):

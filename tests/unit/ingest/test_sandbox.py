@@ -1,0 +1,147 @@
+"""What a child can still do, tried from inside one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ingest.conftest import LIMITS, Read
+from tests.unit.ingest.pdfs import numbered_pdf
+from workers.ingest import sandbox
+from workers.ingest.sandbox import ReadingChild
+
+ROOT = Path(__file__).parents[3]
+PROBE = """
+import json, os, socket, sys
+sys.path.insert(0, sys.argv[1])
+from workers.ingest import child, confine
+limits, target = json.loads(sys.argv[2]), sys.argv[3]
+confine.limit_resources(limits, file_bytes=0)
+dropped = confine.confine(readable=child._readable())
+def attempt(what):
+    try:
+        what()
+    except OSError as problem:
+        return type(problem).__name__
+    return "done"
+def spawn():
+    os.execv("/bin/true", ["true"])
+print(json.dumps({
+    "dropped": dropped,
+    "read": attempt(lambda: open(target).read()),
+    "write": attempt(lambda: open(target + ".new", "w").write("x")),
+    "list": attempt(lambda: os.listdir("/etc")),
+    "connect": attempt(lambda: socket.create_connection(("127.0.0.1", int(sys.argv[4])), 1)),
+    "exec": attempt(spawn),
+    "import": attempt(lambda: __import__("pypdf")),
+}))
+"""
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> dict[str, object]:
+    import socket
+
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-I",
+                "-c",
+                PROBE,
+                str(ROOT),
+                json.dumps(asdict(LIMITS)),
+                str(secret),
+                str(listener.getsockname()[1]),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+    return json.loads(done.stdout)
+
+
+def test_a_child_reads_writes_connects_and_starts_nothing(probe: dict[str, object]):
+    dropped = probe["dropped"]
+    assert isinstance(dropped, list)
+    if "files" in dropped:
+        assert probe["read"] == "PermissionError"
+        assert probe["write"] in {"PermissionError", "OSError"}
+        assert probe["list"] == "PermissionError"
+        assert probe["exec"] == "PermissionError"
+    if "network" in dropped:
+        assert probe["connect"] != "done"
+    assert probe["import"] == "done"
+
+
+def test_a_child_gets_no_environment_and_only_its_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LONGREAD_SECRET_CANARY", "canary")
+    path = tmp_path / "a.pdf"
+    path.write_bytes(numbered_pdf(1))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        child = ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000)
+        environment = Path(f"/proc/{child.pid}/environ").read_bytes()
+        assert b"canary" not in environment
+        assert os.getsid(child.pid) == child.pid
+        ended = child.close()
+        assert ended.signal == 9
+        assert child.close() is ended
+    finally:
+        os.close(fd)
+
+
+def test_a_grandchild_dies_with_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    marker = tmp_path / "pid"
+    boot = f"import subprocess,time; p=subprocess.Popen(['sleep','60']); open({str(marker)!r},'w').write(str(p.pid)); time.sleep(60)"
+    monkeypatch.setattr(sandbox, "_BOOT", boot)
+    with path_fd(tmp_path) as fd:
+        child = ReadingChild({}, fd=fd, max_frame_bytes=100)
+        for _ in range(500):
+            if marker.exists() and marker.read_text():
+                break
+            time.sleep(0.02)
+        child.close()
+    state = Path(f"/proc/{marker.read_text()}/stat")
+    deadline = time.monotonic() + 5
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def path_fd(folder: Path):
+    import contextlib
+
+    @contextlib.contextmanager
+    def opened():
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    return opened()
+
+
+def test_reading_leaves_no_temporary_files(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    read(numbered_pdf(2))
+    assert list(temporary.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp", "upload"] or {p.name for p in tmp_path.iterdir()} == {
+        "tmp",
+        "upload",
+    }

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import io
+import zipfile
+
+import docx
+import pytest
+
+from service.errors import DamagedFile, TooManyPages
+from tests.unit.ingest.conftest import LIMITS, Read
+from workers.ingest import docx_reader
+from workers.ingest.reading import ReadLimits
+from workers.ingest.sections import MAX_SECTION_CHARS, Section, split_long
+from workers.ingest.sniffing import DOCX, HTML, MARKDOWN, TEXT
+from workers.ingest.text_reader import decode, read_markdown
+
+
+def word(build: object = None) -> bytes:
+    document = docx.Document()
+    document.core_properties.title = "Ducks"
+    document.add_paragraph("Before any heading.")
+    document.add_heading("Numbers", 1)
+    table = document.add_table(rows=2, cols=2)
+    for row, cells in enumerate([("Year", "Fresh water"), ("2019", "120")]):
+        for column, text in enumerate(cells):
+            table.cell(row, column).text = text
+    document.add_paragraph("After the table.")
+    document.add_heading("Outlook", 2)
+    document.add_paragraph("More ducks.")
+    out = io.BytesIO()
+    document.save(out)
+    return out.getvalue()
+
+
+def replaced(data: bytes, name: str, change: bytes) -> bytes:
+    """The package with one part's ``More ducks.`` paragraph text replaced by other XML."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            body = old.read(entry)
+            new.writestr(
+                entry, body.replace(b"<w:t>More ducks.</w:t></w:r>", change) if entry.filename == name else body
+            )
+    return out.getvalue()
+
+
+def test_word_documents_by_heading_with_tables_as_rows(read: Read):
+    outcome = read(word())
+    assert [(page.label, page.text) for page in outcome.pages] == [
+        (None, "Before any heading."),
+        ("Numbers", "Numbers\n\nYear  Fresh water\n2019  120\n\nAfter the table."),
+        ("Outlook", "Outlook\nMore ducks."),
+    ]
+    assert outcome.opened is not None
+    assert outcome.opened.metadata["title"] == "Ducks"
+
+
+def test_word_shows_insertions_and_controls_and_hides_deletions(read: Read):
+    change = (
+        b"<w:t>Kept</w:t></w:r><w:ins w:id='1' w:author='a'><w:r><w:t> inserted</w:t></w:r></w:ins>"
+        b"<w:del w:id='2' w:author='a'><w:r><w:delText> deleted</w:delText></w:r></w:del>"
+        b"<w:sdt><w:sdtContent><w:r><w:t> controlled</w:t></w:r></w:sdtContent></w:sdt>"
+    )
+    assert read(replaced(word(), "word/document.xml", change)).texts[-1] == "Outlook\nKept inserted controlled"
+
+
+@pytest.mark.parametrize("data", [b"PK\x03\x04 word/ broken", word()[:2000]])
+def test_a_broken_word_document_is_damaged(read: Read, data: bytes):
+    with pytest.raises(DamagedFile):
+        read(data, content_type=DOCX)
+
+
+def test_a_spreadsheet_called_a_word_document_is_damaged(read: Read):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        packed.writestr("[Content_Types].xml", b"<Types/>")
+    with pytest.raises(DamagedFile):
+        read(out.getvalue(), content_type=DOCX)
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(docx_reader, "_MAX_UNPACKED_BYTES", 1024 * 1024)
+    out = io.BytesIO(word())
+    with zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("word/media/bomb", bytes(2 * 1024 * 1024))
+    with pytest.raises(DamagedFile, match="unpacks"):
+        docx_reader.read_docx(out.getvalue())
+
+
+def test_markdown_stays_as_written_and_headings_in_code_begin_nothing(read: Read):
+    source = "intro\n\n# One\n\n```\n# no heading\n    indented\n```\n\n## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    outcome = read(source.encode(), content_type=MARKDOWN)
+    assert [page.label for page in outcome.pages] == [None, "One", "Two"]
+    assert outcome.texts[1] == "# One\n\n```\n# no heading\n    indented\n```"
+    assert outcome.texts[2] == "## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_markdown_without_headings_is_one_text():
+    assert len(read_markdown("only a paragraph")) == 1
+
+
+def test_html_as_a_browser_shows_it(read: Read):
+    source = """<!doctype html><html><head><meta charset="utf-8"><title>Enten &amp; Co</title>
+    <style>p{color:red}</style></head><body><script>alert(1)</script><p hidden>secret</p><h1>Eins</h1><p>Grüße&nbsp;an
+    alle</p><table><tr><th>Jahr</th><th>Enten</th></tr><tr><td>2019</td><td>120</td></tr></table><h2>Zwei</h2>
+    <ul><li>a</li><li>b</li></ul><img src="http://127.0.0.1:9/x.png" alt=""></body></html>"""
+    outcome = read(source.encode(), content_type=HTML)
+    assert [page.label for page in outcome.pages] == ["Eins", "Zwei"]
+    assert outcome.texts[0] == "Eins\n\nGrüße an alle\n\nJahr  Enten\n2019  120"
+    assert "secret" not in "".join(outcome.texts)
+    assert "alert" not in "".join(outcome.texts)
+    assert outcome.opened is not None
+    assert outcome.opened.metadata["title"] == "Enten & Co"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_text_in_its_encoding(read: Read, encoding: str):
+    text = "Grüße aus Köln: die Bäume blühen früh, und viele Vögel sind schon zurück.\n\n  eingerückt"
+    assert read(text.encode(encoding), content_type=TEXT).texts == [text]
+
+
+def test_russian_text_in_an_old_encoding():
+    text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
+    assert decode(text.encode("cp1251")) == text
+
+
+def test_text_is_paged_by_form_feeds_or_by_paragraphs(read: Read):
+    assert read(b"one\x0ctwo\x0cthree", content_type=TEXT).texts == ["one", "two", "three"]
+    long = "\n\n".join(f"Paragraph {n}. " + "Words and more words. " * 20 for n in range(30))
+    pages = read(long.encode(), content_type=TEXT).texts
+    assert len(pages) > 2
+    assert "".join("".join(pages).split()) == "".join(long.split())
+
+
+def test_a_long_section_is_split_without_loss():
+    text = "word " * 10_000
+    parts = list(split_long(Section("t", text)))
+    assert all(len(part.text) <= MAX_SECTION_CHARS for part in parts)
+    assert "".join(part.text for part in parts) == text
+
+
+def test_limits_hold_for_sections(read: Read):
+    with pytest.raises(TooManyPages):
+        read(b"x\x0c" * 30, content_type=TEXT, limits=ReadLimits(max_pages=5, max_children=1))
+
+
+@pytest.mark.parametrize("content_type", [TEXT, MARKDOWN, HTML])
+def test_a_file_without_text_is_damaged(read: Read, content_type: str):
+    with pytest.raises(DamagedFile):
+        read(b"<!-- nothing -->" if content_type == HTML else b"\x0c \n", content_type=content_type, limits=LIMITS)
