@@ -21,6 +21,7 @@ from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
 from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
+from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
@@ -61,8 +62,8 @@ def run_ingest(settings: Settings) -> int:
     return celery_worker.run(app, runtime, shutdown=database.close)
 
 
-BuildHost = Callable[[Settings, Sequence[Tier]], tuple[EngineHost, int]]
-"""Makes an engine (not started yet) for tiers, and says how many requests it may be given at once."""
+BuildHost = Callable[[Settings, Sequence[Tier]], tuple[EngineHost, EngineProfile]]
+"""Makes an engine (not started yet) for tiers, and says what it will be started with."""
 
 
 def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | None = None) -> int:
@@ -87,7 +88,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     app = make_celery(settings.broker)
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     started = time.monotonic()
-    host, places = build(settings, tiers)
+    host, profile = build(settings, tiers)
     host.start()
     log.info("engine_started", seconds=round(time.monotonic() - started, 1), tiers=[t.name for t in tiers])
     secret = installation_secret(settings.data_dir)
@@ -106,7 +107,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         kind="engine",
         tiers=[tier.name for tier in tiers],
         handlers=answerer.handlers,
-        places=settings.engine.concurrency or places,
+        places=settings.engine.concurrency or profile.max_num_seqs,
         info={
             "model": settings.model_name,
             "engine": host.info.version,
