@@ -6,8 +6,12 @@ import logging
 import sys
 
 import structlog
+import structlog.tracebacks
 
 from service.settings import LogSettings
+
+# Without the frames' variables, which hold questions and document text.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
 def configure_logs(settings: LogSettings, *, process: str) -> None:
@@ -22,7 +26,7 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.dict_tracebacks if settings.format == "json" else structlog.processors.ExceptionRenderer(),
+        _TRACEBACKS if settings.format == "json" else structlog.processors.ExceptionRenderer(),
     ]
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if settings.format == "json" else structlog.dev.ConsoleRenderer()

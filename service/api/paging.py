@@ -34,7 +34,9 @@ class ListQuery(BaseModel):
         if self.cursor is None:
             return None
         try:
-            place = base64.b64decode(self.cursor.encode() + b"==", altchars=b"-_", validate=True).decode()
+            place = base64.b64decode(
+                self.cursor.encode() + b"=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True
+            ).decode()
         except (binascii.Error, ValueError) as error:
             raise InvalidCursor("The cursor is not one of this service.") from error
         if not _PLACE.fullmatch(place):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sqlmodel import Session
@@ -23,6 +24,8 @@ from service.store import documents
 from service.store.batches import NewItem
 from service.store.questions import NewQuestion
 from service.store.tables import DocumentRow
+
+_DOCUMENT_ID = re.compile(r"doc_[0-9a-f]{32}")
 
 
 def count_questions(services: Services, body: BatchIn) -> dict[str, Counted]:
@@ -47,7 +50,9 @@ def find_documents(session: Session, tenant: str, body: BatchIn) -> dict[str, Do
     Raises:
         UnknownDocuments: Some do not exist; all of them are named.
     """
-    found = documents.find(session, tenant, list(dict.fromkeys(body.documents)))
+    # What is no id at all is not asked for: PostgreSQL refuses text with NUL.
+    asked = [document_id for document_id in dict.fromkeys(body.documents) if _DOCUMENT_ID.fullmatch(document_id)]
+    found = documents.find(session, tenant, asked)
     missing = [document_id for document_id in dict.fromkeys(body.documents) if document_id not in found]
     if missing:
         shown = ", ".join(repr(document_id) for document_id in missing[:5]) + (" …" if len(missing) > 5 else "")
