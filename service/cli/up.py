@@ -20,7 +20,8 @@ from service.cli.supervisor.supervisor import StopRequested, Supervisor
 from service.cli.supervisor.view import View, make_view
 from service.cli.worker import parse_tiers
 from service.errors import SettingsError
-from service.settings import Settings, load_settings
+from service.logs import configure_logs
+from service.settings import LogSettings, Settings, load_settings
 from service.store import migrate
 
 
@@ -47,6 +48,8 @@ def up(
         overrides["http"] = http
     settings = load_settings(**overrides)
     names = parse_tiers(tiers)
+    # The processes have log files of their own; here only warnings may break the line of states.
+    configure_logs(LogSettings(level="warning", format="console"), process="up")
     view = make_view(json=json)
     try:
         _Installation(settings, view).run(names, engine=engine, ingest=ingest)

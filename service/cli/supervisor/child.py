@@ -17,6 +17,8 @@ from service.cli.supervisor.watch import Guard
 
 # A log larger than this is moved to ``.1`` (one old file is kept), so that years of running fill no disk.
 MAX_LOG_BYTES = 64 * 1024 * 1024
+_PROBE_STARTING_SECONDS = 0.25
+_PROBE_READY_SECONDS = 2.0
 
 
 class State(StrEnum):
@@ -63,6 +65,7 @@ class Child:
         self.since = time.monotonic()
         self.restarts = 0
         self.next_start = 0.0
+        self.next_probe = 0.0
         self.returncode: int | None = None
         self.was_ready = False
         self.note = ""
@@ -97,6 +100,7 @@ class Child:
             )
         self._guard.add(self._process.pid)
         self._ready_at = None
+        self.next_probe = 0.0
         self._enter(State.STARTING)
 
     def poll(self) -> bool:
@@ -127,6 +131,8 @@ class Child:
                 self._enter(State.READY)
         elif self.state is State.READY:
             self._enter(State.SILENT)
+        wait = _PROBE_READY_SECONDS if self.state is State.READY else _PROBE_STARTING_SECONDS
+        self.next_probe = time.monotonic() + wait
 
     def plan_restart(self) -> float:
         """Set the next start after an exit that nobody asked for; returns the delay."""

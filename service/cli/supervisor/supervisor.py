@@ -19,8 +19,6 @@ from service.cli.supervisor.child import Child, Program, State
 from service.cli.supervisor.watch import Guard
 
 _TICK_SECONDS = 0.1
-_PROBE_STARTING_SECONDS = 0.25
-_PROBE_READY_SECONDS = 2.0
 _TRIM_SECONDS = 60.0
 
 Observer = Callable[[Sequence[Child]], None]
@@ -55,7 +53,6 @@ class Supervisor:
         self._backoff = backoff
         self._guard = Guard(held_fds)
         self._signals = 0
-        self._next_probe: dict[str, float] = {}
         self._next_trim = 0.0
         self._before: dict[int, object] = {}
 
@@ -139,10 +136,8 @@ class Supervisor:
         elif child.state is State.RESTARTING:
             if now >= child.next_start:
                 child.start()
-        elif now >= self._next_probe.get(child.program.name, 0.0):
+        elif now >= child.next_probe:
             child.probe()
-            wait = _PROBE_READY_SECONDS if child.state is State.READY else _PROBE_STARTING_SECONDS
-            self._next_probe[child.program.name] = time.monotonic() + wait
 
     # -- stopping -------------------------------------------------------------------------------------------------
 

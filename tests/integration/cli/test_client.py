@@ -56,7 +56,13 @@ ANSWERED = QUEUED | {
 }
 COUNTS = {"total": 2, "queued": 0, "running": 0, "succeeded": 2, "failed": 0, "cancelled": 0}
 ENDED: dict[str, Any] = {"id": BATCH, "object": "batch", "status": "succeeded", "task": "summarize", "counts": COUNTS}
-RESULT: dict[str, Any] = {"item": 0, "document": DOC, "status": "succeeded", "answer": {"text": "Short."}, "error": None}
+RESULT: dict[str, Any] = {
+    "item": 0,
+    "document": DOC,
+    "status": "succeeded",
+    "answer": {"text": "Short."},
+    "error": None,
+}
 
 
 @pytest.fixture
