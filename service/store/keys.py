@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 from service.store.jobs import changed
 from service.store.tables import ApiKeyRow
 
-_FORM = re.compile(r"lr_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_FORM = re.compile(r"lr_([0-9a-f]{16})_([0-9a-f]{64})")
 # Compared with when the id is unknown, so that the answer takes as long as for one that exists.
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
@@ -25,7 +25,7 @@ def create(session: Session, now: datetime, *, tenant_id: str, name: str) -> tup
     Returns:
         Its row, and the whole key, which cannot be shown again.
     """
-    secret = secrets.token_urlsafe(32)
+    secret = secrets.token_hex(32)
     row = ApiKeyRow(
         id=secrets.token_hex(8), tenant_id=tenant_id, name=name, secret_sha256=_hash(secret), created_at=now
     )
