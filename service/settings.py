@@ -322,6 +322,8 @@ def _refuse_unknown_variables() -> None:
     known = variable_names() | set(CLIENT_VARIABLES)
     # Variables of the test suite and of the Makefile share the prefix and are read by neither process.
     foreign = ("LONGREAD_TEST_", "LONGREAD_PIP_")
-    unknown = [n for n in os.environ if n.startswith("LONGREAD_") and n.upper() not in known and not n.startswith(foreign)]
+    unknown = [
+        n for n in os.environ if n.startswith("LONGREAD_") and n.upper() not in known and not n.startswith(foreign)
+    ]
     if unknown:
         raise SettingsError(f"Unknown setting {sorted(unknown)[0]}; docs/configuration.md lists every setting.")

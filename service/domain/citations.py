@@ -108,7 +108,9 @@ class _Normalised:
                 continue
             folded = unicodedata.normalize("NFKC", char).casefold()
             for piece in folded:
-                plain = {"‐": "-", "‑": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"'}.get(piece, piece)  # noqa: RUF001
+                plain = {"‐": "-", "‑": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"'}.get(
+                    piece, piece
+                )  # noqa: RUF001
                 if plain.isspace():
                     if space:
                         continue
@@ -161,16 +163,16 @@ class PageIndex:
             at = haystack.text.find(needle)
             if at >= 0:
                 a, b = haystack.span(at, at + len(needle))
-                return Citation(
-                    page.document, page.number, page.text[a:b], a, b, "exact", 1.0, page.source, start, end
-                )
+                return Citation(page.document, page.number, page.text[a:b], a, b, "exact", 1.0, page.source, start, end)
         return None
 
     def _close(self, text: str, start: int, end: int) -> Citation | None:
         numbers = set(_NUMBER.findall(text))
         query = utils.default_process(text)
         # The best few, because the closest sentence may have another number than the answer: then it is no evidence.
-        for _, score, at in process.extract(query, self._pool, scorer=fuzz.token_set_ratio, score_cutoff=CLOSE, limit=8):
+        for _, score, at in process.extract(
+            query, self._pool, scorer=fuzz.token_set_ratio, score_cutoff=CLOSE, limit=8
+        ):
             index, a, b = self._spans[at]
             page = self.pages[index]
             quote = page.text[a:b]

@@ -97,7 +97,9 @@ class TierTable:
         fits = {t.name: prefix_tokens <= t.room for t in self.tiers}
         tier = next((t for t in self.tiers if fits[t.name]), None)
         return Fit(
-            tier=tier.name if tier else None, headroom=tier.length - prefix_tokens - tier.reserve if tier else 0, fits=fits
+            tier=tier.name if tier else None,
+            headroom=tier.length - prefix_tokens - tier.reserve if tier else 0,
+            fits=fits,
         )
 
     def for_request(self, document_tier: str, total_tokens: int) -> Tier | None:

@@ -146,9 +146,7 @@ def claim_next(
     )
 
 
-def _best(
-    session: Session, conditions: Sequence[Any], tiers: Collection[str], tenants: Sequence[str]
-) -> JobRow | None:
+def _best(session: Session, conditions: Sequence[Any], tiers: Collection[str], tenants: Sequence[str]) -> JobRow | None:
     """The first claimable job. One query a tier (and tenant), each answered by an index without sorting."""
     found: list[tuple[int, int, str, JobRow]] = []
     for tier in tiers:
