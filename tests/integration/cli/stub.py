@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,7 +45,7 @@ class Stub:
 
 
 @contextmanager
-def running_stub() -> Iterator[Stub]:
+def running_stub() -> Generator[Stub]:
     stub = Stub()
 
     class Handler(BaseHTTPRequestHandler):

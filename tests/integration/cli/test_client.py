@@ -185,13 +185,28 @@ def test_time_that_is_up_leaves_the_question_running(stub: Stub) -> None:
     assert "No live worker." in result.stderr
 
 
+EVENTS = """id: 1
+event: token
+data: {"text": "Saffron "}
+
+: ping
+
+id: 2
+event: token
+data: {"text": "yellow."}
+
+event: done
+data: {}
+
+"""
+
+
 def test_a_streamed_answer_is_shown_as_it_comes(stub: Stub) -> None:
     stub.answers = {
         f"POST /v1/documents/{DOC}/questions": (202, QUEUED),
         f"GET /v1/questions/{Q}/events": (
             200,
-            'id: 1\nevent: token\ndata: {"text": "Saffron "}\n\n: ping\n\nid: 2\nevent: token\n'
-            'data: {"text": "yellow."}\n\nevent: done\ndata: {}\n\n',
+            EVENTS,
         ),
         f"GET /v1/questions/{Q}": (200, ANSWERED),
     }

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from service.cli.serve import is_loopback, refuse_open_door
@@ -39,7 +41,7 @@ def test_the_shown_address_can_be_opened(host: str, url: str) -> None:
     assert address(host, 80) == url
 
 
-def test_an_open_address_needs_a_key_or_the_setting(tmp_path) -> None:
+def test_an_open_address_needs_a_key_or_the_setting(tmp_path: Path) -> None:
     settings = load_settings(data_dir=tmp_path)
     database = Database(settings.database_url)
     migrate.upgrade(database)
