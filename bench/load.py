@@ -13,10 +13,53 @@ import httpx
 
 from service.tokens.prompt import PromptEncoder
 
-WORDS = (
-    "anchor basin cable datum ebb flood gauge harbour inlet jetty keel lamp mooring north observer pier quay reading "
-    "sensor tide under valve water yard zone the of a is in and to with at by from for on it as was are be that this"
-).split()
+WORDS = [
+    "anchor",
+    "basin",
+    "cable",
+    "datum",
+    "ebb",
+    "flood",
+    "gauge",
+    "harbour",
+    "inlet",
+    "jetty",
+    "keel",
+    "lamp",
+    "mooring",
+    "north",
+    "observer",
+    "pier",
+    "quay",
+    "reading",
+    "sensor",
+    "tide",
+    "under",
+    "valve",
+    "water",
+    "yard",
+    "zone",
+    "the",
+    "of",
+    "a",
+    "is",
+    "in",
+    "and",
+    "to",
+    "with",
+    "at",
+    "by",
+    "from",
+    "for",
+    "on",
+    "it",
+    "as",
+    "was",
+    "are",
+    "be",
+    "that",
+    "this",
+]
 
 
 def text_of(tokens: int, encoder: PromptEncoder, rng: random.Random) -> str:

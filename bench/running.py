@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import httpx
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def installation(data_dir: Path, tiers: str, env: dict[str, str], *, wait_seconds: float = 600) -> Iterator[str]:
+def installation(data_dir: Path, tiers: str, env: dict[str, str], *, wait_seconds: float = 600) -> Generator[str]:
     """Start a service with one engine worker and give its address.
 
     Args:

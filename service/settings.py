@@ -326,4 +326,4 @@ def _refuse_unknown_variables() -> None:
         n for n in os.environ if n.startswith("LONGREAD_") and n.upper() not in known and not n.startswith(foreign)
     ]
     if unknown:
-        raise SettingsError(f"Unknown setting {sorted(unknown)[0]}; docs/configuration.md lists every setting.")
+        raise SettingsError(f"Unknown setting {min(unknown)}; docs/configuration.md lists every setting.")

@@ -39,7 +39,7 @@ _STOP_POLL_SECONDS = 0.3
 _FORGET_AFTER_LEASES = 20.0
 
 
-class Stopped(Exception):  # noqa: N818 - an outcome, not an error
+class Stopped(Exception):
     """Raised inside a handler whose attempt shall not go on."""
 
 
@@ -336,9 +336,7 @@ class Runtime:
                 beat_at=now,
             )
             workers.beat(session, now, row)
-            held = jobs.renew(
-                session, now, worker_id=self.id, lease_seconds=self.settings.jobs.lease_seconds
-            )
+            held = jobs.renew(session, now, worker_id=self.id, lease_seconds=self.settings.jobs.lease_seconds)
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
             waiting = jobs.waiting_tenants(session, self._claimable())
         with self._lock:
@@ -361,9 +359,7 @@ class Runtime:
         with self.database.write() as session:
             now = self.database.now(session)
             swept = maintenance.sweep(session, now, self.policy)
-            maintenance.forget(
-                session, now, dead_after_seconds=self.settings.jobs.lease_seconds * _FORGET_AFTER_LEASES
-            )
+            maintenance.forget(session, now, dead_after_seconds=self.settings.jobs.lease_seconds * _FORGET_AFTER_LEASES)
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
             placement.forget_dead(session, alive)
             waiting = maintenance.claimable(session, now)

@@ -110,7 +110,7 @@ class _Normalised:
             for piece in folded:
                 plain = {"‐": "-", "‑": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"'}.get(
                     piece, piece
-                )  # noqa: RUF001
+                )
                 if plain.isspace():
                     if space:
                         continue

@@ -20,6 +20,9 @@ class Shares:
         self._tokens: dict[str, float] = {}
         self._at = 0.0
 
+    def __len__(self) -> int:
+        return len(self._tokens)
+
     def note(self, tenant: str, tokens: int, now: float) -> None:
         """Count tokens taken for a tenant at this time (seconds on any monotonic clock)."""
         self._decay(now)

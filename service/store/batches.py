@@ -128,26 +128,32 @@ def items(
     return list(session.exec(statement.order_by(col(QuestionRow.item)).limit(limit)).all())
 
 
-def add_items(
-    session: Session, now: datetime, batch: BatchRow, items: Sequence[NewItem], *, priority: Priority
-) -> list[jobs.Doorbell]:
-    """Store the questions and jobs of a batch, 10,000 of them in about half a second.
+@dataclass(frozen=True, slots=True)
+class PreparedItems:
+    """Items as rows, made before the transaction that stores them: 10,000 take a while, and writes wait for each other.
 
-    Returns:
-        The bells to ring after the commit, in the items' order.
+    Attributes:
+        question_rows: Rows of ``questions`` without what only the transaction knows.
+        job_rows: Rows of ``jobs``, likewise.
+        bells: The bells to ring after the commit, in the items' order.
     """
-    question_rows: list[dict[str, Any]] = []
-    job_rows: list[dict[str, Any]] = []
-    bells: list[jobs.Doorbell] = []
+
+    question_rows: list[dict[str, Any]]
+    job_rows: list[dict[str, Any]]
+    bells: list[jobs.Doorbell]
+
+
+def prepare_items(tenant_id: str, items: Sequence[NewItem], *, priority: Priority) -> PreparedItems:
+    """Make the rows of a batch's questions and jobs."""
+    prepared = PreparedItems([], [], [])
     for item in items:
         new = item.question
         question_id, job_id = new_id("q"), new_id("job")
-        question_rows.append(
+        prepared.question_rows.append(
             {
                 "id": question_id,
-                "tenant_id": batch.tenant_id,
+                "tenant_id": tenant_id,
                 "document_id": item.document_id,
-                "batch_id": batch.id,
                 "item": new.item,
                 "question": new.question,
                 "question_tokens": new.question_tokens,
@@ -157,20 +163,18 @@ def add_items(
                 "citations": [],
                 "unsupported": [],
                 "receipt": {},
-                "created_at": now,
             }
         )
         prompt_tokens = new.extra_tokens - new.max_output_tokens + item.prefix_tokens
-        job_rows.append(
+        prepared.job_rows.append(
             {
                 "id": job_id,
-                "tenant_id": batch.tenant_id,
+                "tenant_id": tenant_id,
                 "kind": str(JobKind.ANSWER),
                 "state": str(JobState.FAILED if item.error else JobState.QUEUED),
                 "priority": int(priority),
                 "document_id": item.document_id,
                 "question_id": question_id,
-                "batch_id": batch.id,
                 "tier": item.tier,
                 "tokens": prompt_tokens,
                 "uncached_tokens": prompt_tokens,
@@ -180,16 +184,23 @@ def add_items(
                 "engine_deaths": 0,
                 "error_code": item.error.code if item.error else None,
                 "error_detail": item.error.detail if item.error else None,
-                "created_at": now,
-                "finished_at": now if item.error else None,
             }
         )
         if item.error is None:
-            bells.append(jobs.Doorbell(job_id, item.tier or "", None))
-    if question_rows:
-        session.connection().execute(insert(QuestionRow), question_rows)
-        session.connection().execute(insert(JobRow), job_rows)
-    return bells
+            prepared.bells.append(jobs.Doorbell(job_id, item.tier or "", None))
+    return prepared
+
+
+def add_items(session: Session, now: datetime, batch: BatchRow, prepared: PreparedItems) -> None:
+    """Store the questions and jobs of a batch in two statements."""
+    for row in prepared.question_rows:
+        row |= {"batch_id": batch.id, "created_at": now}
+    for row in prepared.job_rows:
+        ended = now if row["state"] == JobState.FAILED else None
+        row |= {"batch_id": batch.id, "created_at": now, "finished_at": ended}
+    if prepared.question_rows:
+        session.connection().execute(insert(QuestionRow), prepared.question_rows)
+        session.connection().execute(insert(JobRow), prepared.job_rows)
 
 
 def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> BatchRow:

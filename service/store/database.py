@@ -8,7 +8,7 @@ in a process, because SQLite's busy handler is unfair between connections.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        del dialect
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -101,7 +102,7 @@ class Database:
         del on_connect, on_begin
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
+    def read(self) -> Generator[Session]:
         """A transaction that only reads.
 
         Raises:
@@ -111,7 +112,7 @@ class Database:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> Generator[Session]:
         """A transaction that is committed when the block ends and rolled back when it raises.
 
         Raises:
@@ -151,7 +152,7 @@ class Database:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:

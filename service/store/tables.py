@@ -31,7 +31,7 @@ def _time(*, nullable: bool = True, index: bool = False) -> Any:
     return Field(default=None, sa_type=UtcDateTime, nullable=nullable, index=index)
 
 
-def _json(default: type[list[Any]] | type[dict[str, Any]]) -> Any:
+def _json(default: type[list[Any] | dict[str, Any]]) -> Any:
     return Field(default_factory=default, sa_type=JSON, nullable=False)
 
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from service.domain.citations import PageIndex, SourcePage, cited_pages, sentences
 
 PAGES = [
-    SourcePage("doc_1", 1, "Chapter 1\n\nThe mooring shackle is tightened to 47 newton\nmetres. Use blue paint.", "pdf"),
+    SourcePage(
+        "doc_1", 1, "Chapter 1\n\nThe mooring shackle is tightened to 47 newton\nmetres. Use blue paint.", "pdf"
+    ),
     SourcePage("doc_1", 2, "The buoy was launched on 4 March 2019 from Port Ellery.", "ocr"),
 ]
 INDEX = PageIndex(PAGES)
@@ -45,7 +47,9 @@ def test_saying_that_the_document_does_not_say_it_is_no_claim() -> None:
 def test_every_sentence_is_cited_or_unsupported() -> None:
     answer = "The buoy was launched from Port Ellery. It weighs two tonnes."
     evidence = INDEX.find_evidence(answer)
-    spans = sorted([(c.answer_start, c.answer_end) for c in evidence.citations] + [(u.start, u.end) for u in evidence.unsupported])
+    spans = sorted(
+        [(c.answer_start, c.answer_end) for c in evidence.citations] + [(u.start, u.end) for u in evidence.unsupported]
+    )
     assert spans == sentences(answer)
     assert cited_pages(evidence.citations) == [2]
 

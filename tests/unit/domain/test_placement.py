@@ -37,7 +37,9 @@ loads = st.lists(
 
 
 @given(loads)
-def test_the_choice_waits_longer_than_the_shortest_only_to_stay_warm_within_the_limit(workers: list[WorkerLoad]) -> None:
+def test_the_choice_waits_longer_than_the_shortest_only_to_stay_warm_within_the_limit(
+    workers: list[WorkerLoad],
+) -> None:
     choice = choose_worker(workers, max_wait_seconds=10)
     assert choice is not None
     shortest = min(w.backlog / w.prefill_rate for w in workers)
