@@ -169,7 +169,7 @@ def _device_problems(profile: EngineProfile, model: ModelShape) -> Iterator[str]
 
 
 def _memory_problems(profile: EngineProfile, model: ModelShape, device: Device) -> Iterator[str]:
-    longest = model.kv_bytes_per_token(profile.kv_cache_dtype) * profile.max_model_len
+    longest = model.kv_bytes_per_token(profile.kv_cache_dtype, profile.dtype) * profile.max_model_len
     if profile.device == "cpu":
         kv_bytes = profile.kv_bytes or 0
         name = "cpu_kv_bytes"

@@ -75,7 +75,7 @@ def plan(
     """
     profile = derive_profile(model, tiers, device, overrides)
     known = rates or Rates()
-    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype)
+    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype, profile.dtype)
     held = kv_tokens(profile, model, device)
     return [
         PlanRow(
@@ -97,7 +97,7 @@ def plan(
 
 def kv_tokens(profile: EngineProfile, model: ModelShape, device: Device) -> int:
     """Tokens the KV cache will hold: exact on a CPU, an estimate on a GPU (the engine measures its own)."""
-    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype)
+    per_token = model.kv_bytes_per_token(profile.kv_cache_dtype, profile.dtype)
     if profile.kv_bytes is not None:
         room = profile.kv_bytes
     else:

@@ -107,7 +107,7 @@ def derive_profile(
         "rope_parameters": rope,
         "kv_cache_dtype": "fp8" if _takes_fp8(model, device) else "auto",
         "adapters": tuple(read_adapter(name, path) for name, path in sorted((chosen.adapters or {}).items())),
-        **(_cpu_defaults() if device.kind == "cpu" else _cuda_defaults(length)),
+        **(_cpu_defaults(device) if device.kind == "cpu" else _cuda_defaults(length)),
     }
     values.update({n: v for n in _SAME if (v := getattr(chosen, n)) is not None})
     if "max_num_queued_reqs" not in values:
@@ -146,8 +146,9 @@ def _takes_fp8(model: ModelShape, device: Device) -> bool:
     return device.fp8_kv and (device.kind == "cuda" or model.head_dim % 32 == 0)
 
 
-def _cpu_defaults() -> dict[str, Any]:
+def _cpu_defaults(device: Device) -> dict[str, Any]:
     return {
+        "dtype": "auto" if device.bf16 else "float32",
         "block_size": _CPU_BLOCK_TOKENS,
         "max_num_batched_tokens": _CPU_BATCHED_TOKENS,
         "max_num_seqs": _CPU_SEQS,
@@ -170,7 +171,8 @@ def _cuda_defaults(length: int) -> dict[str, Any]:
 
 def _cpu_kv_bytes(model: ModelShape, device: Device, values: dict[str, Any]) -> int:
     """Room for a few longest requests, as far as the free memory goes."""
-    longest = model.kv_bytes_per_token(values["kv_cache_dtype"]) * values["max_model_len"]
-    free = (device.free_bytes - weights_room_bytes(model) - _CPU_ACTIVATION_BYTES) * _CPU_KV_SHARE
+    longest = model.kv_bytes_per_token(values["kv_cache_dtype"], values["dtype"]) * values["max_model_len"]
+    weights = weights_room_bytes(model) * (2 if values["dtype"] == "float32" else 1)
+    free = (device.free_bytes - weights - _CPU_ACTIVATION_BYTES) * _CPU_KV_SHARE
     wanted = max(_CPU_KV_BYTES, _LONGEST_REQUESTS_HELD * longest)
     return max(int(min(wanted, free)), 0)

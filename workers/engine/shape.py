@@ -51,9 +51,17 @@ class ModelShape:
     quantization: str | None
     revision: str
 
-    def kv_bytes_per_token(self, kv_cache_dtype: str) -> int:
-        """Bytes one token takes in the KV cache, all layers together."""
-        return self.kv_values * (1 if kv_cache_dtype.startswith("fp8") else self.dtype_bytes)
+    def kv_bytes_per_token(self, kv_cache_dtype: str, dtype: str = "auto") -> int:
+        """Bytes one token takes in the KV cache, all layers together.
+
+        Args:
+            kv_cache_dtype: The cache's type; ``auto`` is the weights'.
+            dtype: The type weights are computed in; ``auto`` is the model's own.
+        """
+        if kv_cache_dtype.startswith("fp8"):
+            return self.kv_values
+        name = dtype if kv_cache_dtype == "auto" else kv_cache_dtype
+        return self.kv_values * {"auto": self.dtype_bytes, "float32": 4}.get(name, 2)
 
     @classmethod
     def read(cls, model_dir: Path) -> ModelShape:
