@@ -87,6 +87,8 @@ def install(app: FastAPI) -> None:
                         del responses[status]
                     elif plain.endswith("/Problem"):
                         response["content"] = {PROBLEM_JSON: content["application/json"]}
+                    elif "application/jsonl" in content:
+                        content["application/jsonl"] = content.pop("application/json")
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         return schema

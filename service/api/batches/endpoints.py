@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, cast
 
@@ -12,21 +12,22 @@ from sqlmodel import Session
 
 from service.api.auth import TenantDep
 from service.api.batches import results
-from service.api.batches.planning import count_questions, find_documents, place, place_items
+from service.api.batches.planning import count_questions, find_documents, moved, place, place_items
 from service.api.batches.schemas import BatchIn, BatchOut, Counts, ResultOut, ResultQuery
 from service.api.fleet import read_fleet
 from service.api.once import OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import ListQuery, Page, next_cursor
-from service.api.services import ServicesDep
+from service.api.questions.asking import Counted
+from service.api.services import Services, ServicesDep
 from service.api.shapes import BatchId, Trouble, reply
 from service.domain import batches as domain
 from service.domain.batches import BatchStatus, BatchTask
 from service.domain.jobs import JobState, Priority
 from service.errors import Conflict
 from service.store import batches, jobs
-from service.store.batches import Progress
-from service.store.tables import BatchRow
+from service.store.batches import PreparedItems, Progress
+from service.store.tables import BatchRow, DocumentRow
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
@@ -43,19 +44,37 @@ def create_batch(services: ServicesDep, tenant: TenantDep, body: BatchIn, once: 
 
     def create(record: Record) -> Response:
         counted = count_questions(services, body)
+        with services.database.read() as session:
+            found = find_documents(session, tenant, body)
+        prepared = _prepare(services, tenant, body, found, counted)
         with services.database.write() as session:
             now = services.database.now(session)
-            items = place_items(services, body, find_documents(session, tenant, body), counted)
-            row = batches.create(session, now, tenant, task=body.task, total=len(items), metadata=body.metadata)
-            bells = batches.add_items(session, now, row, items, priority=Priority.BATCH)
+            current = find_documents(session, tenant, body)
+            if any(moved(found[document_id], row) for document_id, row in current.items()):
+                # A document was read meanwhile: items that were to wait for it would wait for ever.
+                prepared = _prepare(services, tenant, body, current, counted)
+            total = len(prepared.job_rows)
+            row = batches.create(session, now, tenant, task=body.task, total=total, metadata=body.metadata)
+            batches.add_items(session, now, row, prepared)
             fleet = read_fleet(session, now, services.settings, services.tiers)
             headers = {"Location": f"/v1/batches/{row.id}", "Retry-After": _RETRY_AFTER}
             response = reply(_one(session, now, row), 202, headers)
             record(session, response)
-        services.bell.ring(bells, fleet.served)
+        services.bell.ring(prepared.bells, fleet.served)
         return response
 
     return once.run(create)
+
+
+def _prepare(
+    services: Services,
+    tenant: str,
+    body: BatchIn,
+    found: Mapping[str, DocumentRow],
+    counted: Mapping[str, Counted],
+) -> PreparedItems:
+    items = place_items(services, body, found, counted)
+    return batches.prepare_items(tenant, items, priority=Priority.BATCH)
 
 
 @router.get("", response_model=Page[BatchOut], responses=problems(400, 401, 503))
@@ -82,10 +101,8 @@ def get_batch(services: ServicesDep, tenant: TenantDep, batch_id: BatchId) -> Re
     responses={
         200: {
             "description": "An item a line, in the items' order; those that have ended, also while the batch runs.",
-            "content": {
-                "application/jsonl": {"schema": {"$ref": "#/components/schemas/ResultOut"}},
-                "text/csv": {"schema": {"type": "string"}},
-            },
+            "model": ResultOut,
+            "content": {"application/jsonl": {}, "text/csv": {"schema": {"type": "string"}}},
         }
     }
     | problems(400, 401, 404, 503),
@@ -203,6 +220,3 @@ def _error(session: Session, row: BatchRow, failed: int) -> Trouble:
     return Trouble(
         code="items_failed", detail=f"{failed} of {row.total} items have no answer; the results say why.{why}"
     )
-
-
-__all__ = ["ResultOut", "router"]

@@ -86,6 +86,11 @@ def place_items(
     return placed
 
 
+def moved(before: DocumentRow, now: DocumentRow) -> bool:
+    """Whether what places an item has changed."""
+    return (before.status, before.tier, before.tokens) != (now.status, now.tier, now.tokens)
+
+
 def place(services: Services, document: DocumentRow, extra_tokens: int) -> tuple[str | None, LongreadError | None]:
     """An item's tier (None while its document is being read), or why it can never be answered."""
     try:

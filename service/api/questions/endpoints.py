@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from service.api.auth import TenantDep
 from service.api.documents.schemas import WaitQuery
-from service.api.fleet import read_fleet
+from service.api.fleet import Fleet, read_fleet
 from service.api.once import OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import Page, next_cursor
@@ -140,7 +140,10 @@ def read_question(services: Services, tenant: str, question_id: str) -> Question
     with services.database.read() as session:
         row, job = questions.get(session, tenant, question_id)
         now = services.database.now(session)
-        return question_out(session, now, row, job, read_fleet(session, now, services.settings, services.tiers))
+        # Only what waits is told about workers; the answer's poll saves the query.
+        waits = job.state == JobState.QUEUED
+        fleet = read_fleet(session, now, services.settings, services.tiers) if waits else Fleet((), services.tiers)
+        return question_out(session, now, row, job, fleet)
 
 
 @router.post(

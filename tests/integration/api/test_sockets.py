@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ def settings(make_settings: MakeSettings, database_url: str, broker_url: str) ->
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[tuple[str, uvicorn.Server]]:
+def served(settings: Settings) -> Generator[tuple[str, uvicorn.Server]]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=3)
@@ -201,28 +201,27 @@ def test_dropped_connection_resumes_where_it_was(http: httpx.Client, workers: Wo
 
 def test_stopping_does_not_wait_for_those_who_wait(settings: Settings, database: Database) -> None:
     workers = Workers(database, settings)
-    with served(settings) as (address, server):
-        with httpx.Client(base_url=address, timeout=30) as http:
-            question = start(http, workers)
-            outcome: list[object] = []
+    with served(settings) as (address, server), httpx.Client(base_url=address, timeout=30) as http:
+        question = start(http, workers)
+        outcome: list[object] = []
 
-            def follow(path: str) -> None:
-                try:
-                    outcome.append(httpx.get(address + path, timeout=30).status_code)
-                except httpx.HTTPError as error:
-                    outcome.append(type(error))
+        def follow(path: str) -> None:
+            try:
+                outcome.append(httpx.get(address + path, timeout=30).status_code)
+            except httpx.HTTPError as error:
+                outcome.append(type(error))
 
-            paths = (f"/v1/questions/{question}?wait=25", f"/v1/questions/{question}/events")
-            threads = [threading.Thread(target=follow, args=(path,)) for path in paths]
-            for thread in threads:
-                thread.start()
-            time.sleep(0.5)
-            started = time.monotonic()
-            server.should_exit = True
-            for thread in threads:
-                thread.join(timeout=20)
-            assert time.monotonic() - started < 10
-            assert len(outcome) == 2
+        paths = (f"/v1/questions/{question}?wait=25", f"/v1/questions/{question}/events")
+        threads = [threading.Thread(target=follow, args=(path,)) for path in paths]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        started = time.monotonic()
+        server.should_exit = True
+        for thread in threads:
+            thread.join(timeout=20)
+        assert time.monotonic() - started < 10
+        assert len(outcome) == 2
 
 
 def test_doorbells_are_rung_after_the_commit(http: httpx.Client, workers: Workers, broker_url: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 import redis
@@ -14,7 +15,8 @@ QUESTION = "q_" + "1" * 32
 
 def entries(url: str, attempt: int = 1) -> list[dict[str, str]]:
     with redis.Redis.from_url(url, decode_responses=True) as client:
-        return [values for _, values in client.xrange(stream_key(QUESTION, attempt))]  # pyright: ignore[reportGeneralTypeIssues,reportUnknownVariableType]
+        found: Any = client.xrange(stream_key(QUESTION, attempt))
+    return [values for _, values in found]
 
 
 def settled(url: str, *, text: str, attempt: int = 1) -> list[dict[str, str]]:
