@@ -44,7 +44,7 @@ def main() -> None:
         return
     size = os.fstat(request["fd"]).st_size
     confine.limit_resources(request["limits"], file_bytes=size)
-    dropped = confine.confine(readable=_readable())
+    dropped = confine.confine(readable=_readable(), parent=request["parent"])
     try:
         if size == 0:
             channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
@@ -52,6 +52,8 @@ def main() -> None:
         _serve(request, channel, size, dropped)
     except DocumentError as problem:
         channel.send({"kind": "failed", "code": problem.code, "detail": problem.detail})
+    except ImportError as problem:
+        channel.send({"kind": "failed", "code": "not_installed", "detail": str(problem)})
     except MemoryError:
         channel.send({"kind": "failed", "code": "reading_out_of_memory", "detail": ""})
     except Exception as problem:  # noqa: BLE001  -- readers raise anything; the parent decides by the type's name.
@@ -90,7 +92,9 @@ def _readable() -> tuple[str, ...]:
         "/lib64",
         "/usr/lib",
         "/usr/share/fonts",
-        "/usr/share/zoneinfo",
+        # onnxruntime looks here for the processor's vector instructions.
+        "/proc/cpuinfo",
+        "/sys/devices/system/cpu",
     )
 
 

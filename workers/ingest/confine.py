@@ -19,7 +19,7 @@ from typing import Any
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_LANDLOCK_READ = 1 << 2 | 1 << 3  # LANDLOCK_ACCESS_FS_READ_FILE and READ_DIR, linux/landlock.h.
+_LANDLOCK_READ_FILE, _LANDLOCK_READ_DIR = 1 << 2, 1 << 3  # LANDLOCK_ACCESS_FS_…, linux/landlock.h.
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -37,15 +37,15 @@ def limit_resources(limits: dict[str, Any], *, file_bytes: int) -> None:
     _cap(resource.RLIMIT_NPROC, int(limits["max_processes"]))
 
 
-def confine(*, readable: tuple[str, ...]) -> list[str]:
+def confine(*, readable: tuple[str, ...], parent: int) -> list[str]:
     """Drops network, file system and privileges as far as the system allows; returns the names of what was dropped."""
     dropped: list[str] = []
     if not sys.platform.startswith("linux"):
         return dropped
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if os.getppid() == 1 and os.environ.get("LONGREAD_CHILD_PARENT") not in (None, "1"):
-        # The parent died before the line above could take effect.
+    if os.getppid() != parent:
+        # It died before the line above could take effect.
         os._exit(1)
     if _libc.unshare(_CLONE_NEWNET) == 0 or _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
         dropped.append("network")
@@ -86,11 +86,11 @@ def _restrict_files(readable: tuple[str, ...]) -> bool:
     if ruleset < 0:
         return False
     try:
-        for folder in readable:
-            if not Path(folder).is_dir():
+        for path in map(Path, readable):
+            if not path.exists():
                 continue
-            fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-            rule = _PathBeneath(_LANDLOCK_READ, fd)
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = _PathBeneath(_LANDLOCK_READ_FILE | (_LANDLOCK_READ_DIR if path.is_dir() else 0), fd)
             failed = _libc.syscall(_LANDLOCK_ADD, ruleset, 1, ctypes.byref(rule), 0)
             os.close(fd)
             if failed:

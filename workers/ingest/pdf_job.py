@@ -178,7 +178,8 @@ class PdfJob:
         if code in {"reader_crashed", "reading_out_of_memory"}:
             # The child ended by itself; what it was doing decides, as for any other death.
             self._loop.failure_codes[id(shard)] = code
-            if not shard.pages:
+            if self._opened is None and not shard.pages:
+                # Marks the end that follows as a death while opening, though the child leaves in good order.
                 shard.pages.append(0)
             return
         raise error_from_code(code, detail)

@@ -72,7 +72,7 @@ class ReadingChild:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
-        self.send({**request, "kind": "request", "fd": fd, "executable": sys.prefix})
+        self.send({**request, "kind": "request", "fd": fd, "parent": os.getpid()})
 
     @property
     def pid(self) -> int:

@@ -21,7 +21,13 @@ _ERRORS: dict[str, type[errors.DocumentError]] = {
 }
 
 
-def error_from_code(code: str, detail: str) -> errors.DocumentError:
+class ReaderNotInstalled(RuntimeError):
+    """A reader's library cannot be imported: the installation is at fault, not the document."""
+
+
+def error_from_code(code: str, detail: str) -> errors.DocumentError | ReaderNotInstalled:
     """The error for a child's ``failed`` frame; a code that no child has is a crash."""
+    if code == "not_installed":
+        return ReaderNotInstalled(detail)
     kind = _ERRORS.get(code, errors.ReaderCrashed)
     return kind(detail or kind.title() + ".")

@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001  -- letters of other scripts are the subject.
+
 from __future__ import annotations
 
 import unicodedata

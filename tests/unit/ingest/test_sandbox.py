@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from workers.ingest import child, confine
 limits, target = json.loads(sys.argv[2]), sys.argv[3]
 confine.limit_resources(limits, file_bytes=0)
-dropped = confine.confine(readable=child._readable())
+dropped = confine.confine(readable=child._readable(), parent=os.getppid())
 def attempt(what):
     try:
         what()

@@ -1,0 +1,332 @@
+"""Reading speed, fidelity and memory on a folder of real PDFs, beside the bare readers.
+
+    python bench/ingest.py [--folder ../shared/pdfs] [--manual-pages 2400] [--out bench/results]
+
+Prints a table by kind of file (outcome, share of pdftotext's distinct words that are found, pages a second) and one by
+long document (pages a second of this service's reading, sandbox included, of bare pypdf, bare pypdfium2 and pdftotext),
+and writes both with the machine and the date to ``ingest.json`` and ``ingest.md``. OCR is off: its speed is another
+matter, and pages without text would hide the readers'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unicodedata
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from service.errors import DocumentError
+from workers.ingest.reading import ReadLimits, ReadOptions, read_document
+
+_WORD = re.compile(r"\w+")
+_POPPLER_SECONDS = 30
+_FEW_LETTERS = 10
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One file read by the service. ``seconds`` includes the sandbox; ``recall`` is None without pdftotext's words."""
+
+    file: str
+    kinds: list[str]
+    outcome: str
+    pages: int
+    seconds: float
+    recall: float | None
+    max_memory_bytes: int
+    children: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """One long document read by everyone: wall and processor seconds, and peak memory in bytes where it is known."""
+
+    file: str
+    pages: int
+    seconds: dict[str, float]
+    cpu_seconds: dict[str, float]
+    max_memory_bytes: dict[str, int]
+
+
+def main() -> None:
+    arguments = _arguments()
+    folder: Path = arguments.folder
+    entries = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    readings = [_read(folder, entry) for entry in entries]
+    with tempfile.TemporaryDirectory() as scratch:
+        long_files = [folder / entry["file"] for entry in entries if entry["file"].startswith("long/")]
+        races = [_race(path) for path in long_files]
+        manual = Path(scratch) / f"manual of {arguments.manual_pages} pages.pdf"
+        _make_manual(max(races, key=lambda race: race.pages), folder, manual, arguments.manual_pages)
+        races.append(_race(manual))
+    report = _report(readings, races)
+    print(report)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "ingest.md").write_text(report)
+    (arguments.out / "ingest.json").write_text(
+        json.dumps(
+            {"machine": _machine(), "readings": [asdict(r) for r in readings], "races": [asdict(r) for r in races]},
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("../shared/pdfs"))
+    parser.add_argument("--manual-pages", type=int, default=2400)
+    parser.add_argument("--out", type=Path, default=Path("bench/results"))
+    parser.add_argument("--bare", choices=["pypdf", "pypdfium2"], help="read one file without the sandbox (internal)")
+    parser.add_argument("--file", type=Path)
+    arguments = parser.parse_args()
+    if arguments.bare:
+        print(json.dumps(_bare(arguments.bare, arguments.file)))
+        raise SystemExit
+    return arguments
+
+
+# -- the service ------------------------------------------------------------------------------------------------------
+
+
+def _read_pages(path: Path) -> tuple[str, list[str], Any, float]:
+    texts: list[str] = []
+    started = time.perf_counter()
+    summary: Any = None
+    try:
+        summary = read_document(
+            path,
+            content_type="application/pdf",
+            options=ReadOptions(ocr="never"),
+            limits=ReadLimits(),
+            on_opened=lambda _: None,
+            on_page=lambda page: texts.append(page.text),
+            should_stop=lambda: False,
+        )
+        outcome = "text"
+    except DocumentError as problem:
+        outcome = problem.code
+    return outcome, texts, summary, time.perf_counter() - started
+
+
+def _read(folder: Path, entry: dict[str, Any]) -> Reading:
+    path = folder / entry["file"]
+    outcome, texts, summary, seconds = _read_pages(path)
+    kinds = entry["kinds"] or ["long" if entry["file"].startswith("long/") else "plain"]
+    recall = _recall("\n".join(texts), _pdftotext(path)) if outcome == "text" else None
+    return Reading(
+        file=Path(entry["file"]).name,
+        kinds=kinds,
+        outcome=outcome,
+        pages=len(texts),
+        seconds=seconds,
+        recall=recall,
+        max_memory_bytes=summary.max_memory_bytes if summary else 0,
+        children=summary.children if summary else 0,
+    )
+
+
+def _recall(text: str, other: str | None) -> float | None:
+    """Share of the other reader's distinct words that are words of the text too; None for fewer than ten letters."""
+    words = set(_WORD.findall(_plain(other))) if other else set[str]()
+    if sum(map(len, words)) < _FEW_LETTERS:
+        return None
+    return len(words & set(_WORD.findall(_plain(text)))) / len(words)
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).replace("\u00ad", "").lower()
+
+
+def _pdftotext(path: Path) -> str | None:
+    if shutil.which("pdftotext") is None:
+        return None
+    try:
+        done = subprocess.run(["pdftotext", str(path), "-"], capture_output=True, timeout=_POPPLER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+# -- the others -------------------------------------------------------------------------------------------------------
+
+
+def _race(path: Path) -> Race:
+    before = _cpu_seconds()
+    outcome, texts, summary, seconds = _read_pages(path)
+    assert outcome == "text", (path, outcome)
+    times, memory = {"longread": seconds}, {"longread": int(summary.max_memory_bytes)}
+    cpu = {"longread": _cpu_seconds() - before}
+    for name in ("pypdfium2", "pypdf"):
+        done = subprocess.run(
+            [sys.executable, __file__, "--bare", name, "--file", str(path)], capture_output=True, text=True, check=True
+        )
+        result = json.loads(done.stdout.splitlines()[-1])
+        times[name], memory[name], cpu[name] = result["seconds"], result["max_memory_bytes"], result["cpu_seconds"]
+    started = time.perf_counter()
+    if _pdftotext(path) is not None:
+        times["pdftotext"] = time.perf_counter() - started
+    return Race(path.name, len(texts), times, cpu, memory)
+
+
+def _cpu_seconds() -> float:
+    """Processor time of this process and of the children it has waited for."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    )
+
+
+def _bare(name: str, path: Path) -> dict[str, float]:
+    started, cpu = time.perf_counter(), _cpu_seconds()
+    if name == "pypdf":
+        import pypdf  # noqa: TID251  -- the bare reader is the subject.
+
+        for page in pypdf.PdfReader(path).pages:
+            page.extract_text()
+    else:
+        import pypdfium2  # noqa: TID251
+
+        document = pypdfium2.PdfDocument(path)
+        for index in range(len(document)):
+            page = document[index]
+            text_page = page.get_textpage()
+            text_page.get_text_range()
+            text_page.close()
+            page.close()
+    seconds = time.perf_counter() - started
+    cpu = _cpu_seconds() - cpu
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "max_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def _make_manual(longest: Race, folder: Path, path: Path, pages: int) -> None:
+    """The longest document over and over, up to ``pages`` pages."""
+    import pypdf  # noqa: TID251
+
+    writer = pypdf.PdfWriter()
+    source = folder / "long" / longest.file
+    while len(writer.pages) < pages:
+        rest = pages - len(writer.pages)
+        writer.append(source, pages=(0, min(rest, longest.pages)), import_outline=False)
+    writer.write(path)
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+def _report(readings: list[Reading], races: list[Race]) -> str:
+    machine = _machine()
+    with_recall = [reading for reading in readings if reading.recall is not None]
+    recalls = [reading.recall for reading in with_recall if reading.recall is not None]
+    lines = [
+        "# Reading PDFs",
+        "",
+        (
+            f"`python bench/ingest.py`, {machine['date']}, {machine['cores']} cores ({machine['processor']}), load "
+            f"{machine['load']} when it ended, Python {machine['python']}, pypdfium2 {machine['pypdfium2']}, "
+            f"pypdf {machine['pypdf']}. OCR off. Recall: share of pdftotext's distinct words that are words here too. "
+            "The readers take turns on the same machine; where it is busy, processor seconds compare better than pages/s."
+        ),
+        "",
+        "## By kind",
+        "",
+        "| kind | files | outcomes | mean recall | worst recall | pages/s | peak MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind, group in sorted(_by_kind(readings).items()):
+        found = [reading.recall for reading in group if reading.recall is not None]
+        outcomes: dict[str, int] = defaultdict(int)
+        for reading in group:
+            outcomes[reading.outcome] += 1
+        lines.append(
+            f"| {kind} | {len(group)} | {', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))} | "
+            f"{f'{mean(found):.3f}' if found else '-'} | {f'{min(found):.3f}' if found else '-'} | "
+            f"{sum(r.pages for r in group) / sum(r.seconds for r in group):.0f} | "
+            f"{max(r.max_memory_bytes for r in group) / 1e6:.0f} |"
+        )
+    low = [f"{reading.file} {reading.recall:.2f}" for reading in with_recall if (reading.recall or 0) < 0.9]
+    if recalls:
+        lines += [
+            "",
+            f"Mean recall over {len(recalls)} files with text: {mean(recalls):.3f}; under 0.9: {', '.join(low) or 'none'}.",
+        ]
+    lines += ["", "## Long documents, pages a second", "", _race_table(races), ""]
+    return "\n".join(lines)
+
+
+def _race_table(races: list[Race]) -> str:
+    names = [name for name in ("longread", "pypdfium2", "pypdf", "pdftotext") if any(name in r.seconds for r in races)]
+    lines = [
+        f"| document | pages | {' | '.join(names)} | longread ÷ pypdfium2 | longread s | processor s: {' / '.join(names[:3])} | peak MB: {' / '.join(names[:3])} |",
+        "|---" * (len(names) + 6) + "|",
+    ]
+    total = Race(
+        "all",
+        sum(race.pages for race in races),
+        {name: sum(race.seconds.get(name, 0) for race in races) for name in names},
+        {name: sum(race.cpu_seconds.get(name, 0) for race in races) for name in names[:3]},
+        {name: max(race.max_memory_bytes.get(name, 0) for race in races) for name in names[:3]},
+    )
+    for race in [*races, total]:
+        speeds = " | ".join(
+            f"{race.pages / race.seconds[name]:.0f}" if race.seconds.get(name) else "-" for name in names
+        )
+        memory = " / ".join(f"{race.max_memory_bytes[name] / 1e6:.0f}" for name in names[:3])
+        cpu = " / ".join(f"{race.cpu_seconds[name]:.2f}" for name in names[:3])
+        ratio = race.seconds["pypdfium2"] / race.seconds["longread"]
+        lines.append(
+            f"| {race.file} | {race.pages} | {speeds} | {ratio:.2f} | {race.seconds['longread']:.2f} | {cpu} | {memory} |"
+        )
+    return "\n".join(lines)
+
+
+def _by_kind(readings: list[Reading]) -> dict[str, list[Reading]]:
+    groups: dict[str, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        for kind in reading.kinds:
+            groups[kind].append(reading)
+    return groups
+
+
+def _machine() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        names = re.findall(r"model name\s*:\s*(.+)", cpuinfo.read_text())
+        processor = names[0] if names else processor
+    return {
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "processor": processor,
+        "load": f"{os.getloadavg()[0]:.1f}",
+        "python": platform.python_version(),
+        "pypdfium2": version("pypdfium2"),
+        "pypdf": version("pypdf"),
+    }
+
+
+if __name__ == "__main__":
+    main()
