@@ -101,9 +101,9 @@ def test_restarts_are_bounded_and_what_was_delivered_stays(
 
 
 def test_a_page_too_heavy_for_the_memory_limit_does_not_cost_the_others(read: Read):
-    heavy = b"BT /F1 1 Tf " + b"(a) Tj " * 1_500_000
+    heavy = b"BT /F1 1 Tf " + b"(a) Tj " * 1_000_000
     data = content_pdf(show(b"Before the heavy page"), heavy, show(b"After the heavy page"), deflate=True)
-    limits = replace(LIMITS, max_memory_bytes=320 * MIB, page_seconds=2, max_text_chars=10**8, max_page_chars=10**7)
+    limits = replace(LIMITS, max_memory_bytes=250 * MIB, page_seconds=1, max_text_chars=10**8, max_page_chars=10**7)
     outcome = read(data, limits=limits)
     assert outcome.texts[0] == "Before the heavy page"
     assert outcome.texts[2] == "After the heavy page"
