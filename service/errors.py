@@ -49,7 +49,7 @@ class LongreadError(Exception):
     @classmethod
     def title(cls) -> str:
         """The first line of the class's docstring: a title that is the same for every occurrence."""
-        return (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")
+        return (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".").replace("``", "")
 
 
 def _rebuild(kind: type[LongreadError], detail: str, facts: dict[str, Any]) -> LongreadError:

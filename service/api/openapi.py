@@ -79,6 +79,9 @@ def install(app: FastAPI) -> None:
         schema = original()
         for path in schema["paths"].values():
             for operation in path.values():
+                if "security" in operation:
+                    # While no key exists none is needed.
+                    operation["security"] = [*operation["security"], {}]
                 responses = operation["responses"]
                 for status, response in list(responses.items()):
                     content = cast("dict[str, Any]", response.get("content", {}))

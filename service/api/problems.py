@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from service import errors
 from service.errors import InvalidRequest, LongreadError, MethodNotAllowed, NotFound, RequestTooLarge, ServiceError
@@ -97,8 +98,8 @@ def install(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         response = problem_response(_of_http(request, error), request_id_of(request))
-        if error.headers:
-            response.headers.update(error.headers)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = ", ".join(_allowed(request))
         return response
 
     async def on_gone(request: Request, error: Exception) -> Response:
@@ -132,6 +133,15 @@ def _invalid(found: Sequence[Any]) -> LongreadError:
         fields.append({"field": name, "message": message})
     shown = "; ".join(f"{f['field']}: {f['message']}" for f in fields[:3])
     return InvalidRequest(shown or "The request is not valid.", errors=fields)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Every method of this path; Starlette names those of the first route with it only."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] != Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return sorted(found)
 
 
 def _of_http(request: Request, error: HTTPException) -> LongreadError:

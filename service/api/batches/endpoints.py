@@ -122,7 +122,7 @@ def get_batch_results(
     "/{batch_id}/cancel",
     response_model=BatchOut,
     responses={202: {"model": BatchOut, "description": "Items that run are being stopped."}}
-    | problems(401, 404, 409, 422, 503),
+    | problems(400, 401, 404, 409, 422, 503),
 )
 def cancel_batch(services: ServicesDep, tenant: TenantDep, batch_id: BatchId, once: OnceDep) -> Response:
     """Cancel what has not finished; what has is kept. A batch that had finished stays as it is."""
@@ -143,7 +143,7 @@ def cancel_batch(services: ServicesDep, tenant: TenantDep, batch_id: BatchId, on
     status_code=202,
     response_model=BatchOut,
     responses={200: {"model": BatchOut, "description": "No item can be tried again."}}
-    | problems(401, 404, 409, 422, 503),
+    | problems(400, 401, 404, 409, 422, 503),
 )
 def retry_batch(services: ServicesDep, tenant: TenantDep, batch_id: BatchId, once: OnceDep) -> Response:
     """Try the failed items again, and only them. Items whose document still cannot be used stay failed."""

@@ -189,7 +189,7 @@ def get_page(
 
 
 @router.post(
-    "/{document_id}/warm", status_code=202, response_model=DocumentOut, responses=problems(401, 404, 409, 422, 503)
+    "/{document_id}/warm", status_code=202, response_model=DocumentOut, responses=problems(400, 401, 404, 409, 422, 503)
 )
 def warm_document(services: ServicesDep, tenant: TenantDep, document_id: DocumentId, once: OnceDep) -> Response:
     """Compute the document's prefix now, so that its next question finds it. `cache` shows the state."""

@@ -98,9 +98,9 @@ class UploadQuery(BaseModel):
 
     name: str | None = Field(default=None, max_length=1024)
     password: str | None = Field(default=None, max_length=1024)
-    ocr: str | None = Field(default=None, max_length=16, description="`auto`, `never` or `force`.")
-    warm: str | None = Field(default=None, max_length=8, description="`true` or `false`.")
-    metadata: str | None = Field(default=None, max_length=65_536, description="A JSON object.")
+    ocr: OcrMode | None = Field(default=None)
+    warm: bool | None = Field(default=None)
+    metadata: str | None = Field(default=None, max_length=16_384, description="A JSON object.")
 
 
 class DocumentListQuery(ListQuery):

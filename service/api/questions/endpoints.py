@@ -150,7 +150,7 @@ def read_question(services: Services, tenant: str, question_id: str) -> Question
     "/questions/{question_id}/cancel",
     response_model=QuestionOut,
     responses={202: {"model": QuestionOut, "description": "Its worker has been told and stops it within a second."}}
-    | problems(401, 404, 409, 422, 503),
+    | problems(400, 401, 404, 409, 422, 503),
 )
 def cancel_question(services: ServicesDep, tenant: TenantDep, question_id: QuestionId, once: OnceDep) -> Response:
     """Cancel a question: 200 when it has ended (one that had ended before stays as it is), 202 while its worker stops."""
