@@ -22,6 +22,8 @@ _LITTLE_TEXT_CHARS = 40
 _MOSTLY_IMAGE = 0.5
 _MANY_LOST = 0.05
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+# A document full of formulas has loose letters on every page; after this many pages pypdf is not asked again.
+_MAX_VAIN_ATTEMPTS = 4
 _NOTHING = Quality(0.0, "", 0)
 _NO_MARKS = PageMarks(text=False, images=False, paths=False, image_share=0.0)
 
@@ -52,6 +54,7 @@ class PageReader:
         self._data, self._password = data, password
         self._first, self._second = first, second
         self._third: PdfminerFile | None = None
+        self._vain_attempts = 0
         self._second_failed = self._third_failed = False
         opened = first or second
         assert opened is not None
@@ -96,6 +99,8 @@ class PageReader:
             again = self._read_again(name, number)
             if better(best.quality, again.quality):
                 best = again
+            elif best.quality.has_loose_letters:
+                self._vain_attempts += 1
         if len(best.text) > max_chars:
             raise TooMuchText(f"Page {number} has {len(best.text)} characters; at most {max_chars} are kept.")
         return _page_frame(number, best, label=label, marks=marks, failure=first_failure or "")
@@ -117,6 +122,8 @@ class PageReader:
             others: tuple[str, ...] = ()
             if quality.is_rubbish or page.lost_chars > _MANY_LOST * quality.chars or (marks.text and not text):
                 others = ("pypdf", "pdfminer")
+            elif quality.has_loose_letters and self._vain_attempts < _MAX_VAIN_ATTEMPTS:
+                others = ("pypdf",)
             elif (marks.text or _CJK.search(text)) and page.has_unread_vertical_text():
                 others = ("pdfminer",)
         except PdfiumError:

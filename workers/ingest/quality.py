@@ -20,12 +20,17 @@ _DIGITS = b"0123456789"
 _C0_CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n\v\f\r"})
 _C1_CONTROLS = re.compile("[\x80-\x84\x86-\x9f]")
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
-_CID = re.compile("\\(cid:\\d+\\)")
+# What readers write for glyphs without a character: pdfminer "(cid:12)", pypdf the glyph's name, "/g936/g1007".
+_GLYPH_NAMES = re.compile(r"\(cid:\d+\)|(?:/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2})){3,}")
 # Latin letters that no living orthography uses for more than every tenth letter: glyph numbers land here.
 _RARE_LATIN = re.compile(
     "[\u0180-\u018e\u0191-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01d5-\u0217\u021c-\u0258\u025a-\u02ff]"
 )
 _LONG_RUN = re.compile("[A-Za-z\u00c0-\u024f\u0400-\u04ff]{40,}")
+
+# One-letter words of Western languages are left out: a, I, y, o, e, u.
+_LOOSE = frozenset("bcdfghjklmnpqrstvwxzBCDFGHJKLMNPQRSTVWXZ")
+_MANY_LOOSE = 0.12
 
 RUBBISH = 0.30
 """From this badness on, a text is not used when there is something better."""
@@ -33,39 +38,52 @@ RUBBISH = 0.30
 
 @dataclass(frozen=True)
 class Quality:
-    """``badness`` from 0 (text) to 1 (rubbish), ``reason`` for the worst sign, ``chars`` without whitespace."""
+    """``badness`` from 0 (text) to 1 (rubbish), ``reason`` for the worst sign, ``chars`` without whitespace.
+
+    ``loose`` is the share of words that are a single letter: mathematics has many, and text whose letters were set
+    one by one or with wrong widths ("Nort h Buon a Vist a Driv e").
+    """
 
     badness: float
     reason: str
     chars: int
+    loose: float = 0.0
 
     @property
     def is_rubbish(self) -> bool:
         """Whether another reader should be asked."""
         return self.badness >= RUBBISH
 
+    @property
+    def has_loose_letters(self) -> bool:
+        """Whether another reader may put words together that this one took apart."""
+        return self.loose >= _MANY_LOOSE and self.chars > 100
+
 
 def judge(text: str) -> Quality:
     """The quality of a page's text. An empty text is not rubbish: it is empty (``chars`` 0)."""
-    dense = "".join(text.split())
+    words = text.split()
+    dense = "".join(words)
     chars = len(dense)
     if chars == 0:
         return Quality(0.0, "", 0)
     plain = text.encode("ascii", "ignore")
     letters = _count(plain, _LETTERS)
     controls = _count(plain, _C0_CONTROLS)
-    meaningless = sum(map(len, _CID.findall(dense))) if "(cid:" in dense else 0
+    meaningless = sum(map(len, _GLYPH_NAMES.findall(dense))) if "(cid:" in dense or "/" in dense else 0
     no_vowels = 0.0
     # Languages in Latin letters have 35 to 50 % vowels; glyph numbers shifted by 29 (``7KLV LV``) have about 10 %.
     # Pages of codes are told by their digits.
     if letters >= 40 and _count(plain, _VOWELS) < 0.15 * letters and _count(plain, _DIGITS) < 0.3 * chars:
         no_vowels = letters / chars if letters < 0.5 * chars else 1.0
-    rare = soup = 0.0
+    rare = soup = swapped = 0.0
     if not dense.isascii():
         controls += len(_C1_CONTROLS.findall(dense))
         meaningless += len(_MEANINGLESS.findall(dense))
         rare = len(_RARE_LATIN.findall(dense)) / chars
-        soup = _script_soup(dense) if len(plain) < 0.9 * len(text) else 0.0
+        if len(plain) < 0.9 * len(text):
+            soup = _script_soup(dense)
+            swapped = sum(char > "\xff" and ord(char) % 256 == 0 for char in dense[:500]) / min(chars, 500)
     badness, reason = max(
         (3 * meaningless / chars, "characters without a meaning"),
         (5 * controls / chars, "control characters instead of letters"),
@@ -73,8 +91,10 @@ def judge(text: str) -> Quality:
         (_column_of_characters(text, chars), "one character a line"),
         (max(no_vowels, 2 * rare), "glyph numbers instead of letters"),
         (soup, "a mix of scripts that no language has"),
+        (swapped, "the two bytes of each character are swapped"),
     )
-    return Quality(min(1.0, badness), reason if badness >= RUBBISH else "", chars)
+    loose = sum(len(word) == 1 and word in _LOOSE for word in words) / len(words)
+    return Quality(min(1.0, badness), reason if badness >= RUBBISH else "", chars, loose)
 
 
 def better(first: Quality, second: Quality) -> bool:
@@ -85,6 +105,8 @@ def better(first: Quality, second: Quality) -> bool:
         return first.is_rubbish
     if first.is_rubbish:
         return second.badness < first.badness - 0.05
+    if first.has_loose_letters and second.chars > 0.9 * first.chars:
+        return second.loose < 0.5 * first.loose
     return second.chars > 1.2 * first.chars
 
 

@@ -1,4 +1,3 @@
-
 from __future__ import annotations
 
 import pytest
@@ -29,6 +28,8 @@ def test_real_text_is_not_rubbish(text: str):
         ("\ufffd" * 30 + " word", "characters without a meaning"),
         ("\ue012\ue013\ue077 " * 20, "characters without a meaning"),
         ("(cid:12)(cid:99)(cid:3) " * 10, "characters without a meaning"),
+        ("/g936/g1007/g1004/g1004/g3/g296/g381/g396/g3/g1005\n/G43/GED/G2E/G1F", "characters without a meaning"),
+        ("䴀甀氀琀椀挀漀氀漀爀䈀氀愀挀欀", "the two bytes of each character are swapped"),
         ("0SVIQ\x04MTWYQ\x04HSPSV\x04WMX\x04EQIX", "control characters instead of letters"),
         ("".join(ENGLISH.split()).replace(",", "").replace(".", "").replace("'", ""), "word spaces are missing"),
         ("\n".join("".join(ENGLISH.split())), "one character a line"),
@@ -56,3 +57,15 @@ def test_the_better_text_is_the_less_rubbish_one_then_the_clearly_longer_one():
     assert not better(text, empty)
     assert not better(text, judge(ENGLISH + "a few more"))
     assert better(text, judge(ENGLISH * 2))
+
+
+def test_words_that_were_taken_apart_lose_to_whole_ones_and_formulas_do_not():
+    apart = judge(
+        "9 Nort h Buon a Vist a Driv e Th e Metropoli s Towe r Singapor e America n Presiden t Line s Lt d " * 3
+    )
+    whole = judge("9 North Buona Vista Drive The Metropolis Tower Singapore American President Lines Ltd " * 3)
+    assert apart.has_loose_letters
+    assert not apart.is_rubbish
+    assert better(apart, whole)
+    assert not better(whole, apart)
+    assert not judge(ENGLISH).has_loose_letters
