@@ -79,21 +79,25 @@ def install(app: FastAPI) -> None:
         schema = original()
         for path in schema["paths"].values():
             for operation in path.values():
-                if "security" in operation:
-                    # While no key exists none is needed.
-                    operation["security"] = [*operation["security"], {}]
-                responses = operation["responses"]
-                for status, response in list(responses.items()):
-                    content = cast("dict[str, Any]", response.get("content", {}))
-                    plain = content.get("application/json", {}).get("schema", {}).get("$ref", "")
-                    if plain.endswith("/HTTPValidationError"):
-                        del responses[status]
-                    elif plain.endswith("/Problem"):
-                        response["content"] = {PROBLEM_JSON: content["application/json"]}
-                    elif "application/jsonl" in content:
-                        content["application/jsonl"] = content.pop("application/json")
+                _correct(operation)
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         return schema
 
     app.openapi = openapi  # ty: ignore  # FastAPI documents this way of changing the schema.
+
+
+def _correct(operation: dict[str, Any]) -> None:
+    if "security" in operation:
+        # While no key exists none is needed.
+        operation["security"] = [*operation["security"], {}]
+    responses = operation["responses"]
+    for status, response in list(responses.items()):
+        content = cast("dict[str, Any]", response.get("content", {}))
+        plain = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+        if plain.endswith("/HTTPValidationError"):
+            del responses[status]
+        elif plain.endswith("/Problem"):
+            response["content"] = {PROBLEM_JSON: content["application/json"]}
+        elif "application/jsonl" in content:
+            content["application/jsonl"] = content.pop("application/json")

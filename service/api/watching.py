@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import structlog
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
 from service.errors import DatabaseUnavailable
 from service.store import documents, questions
@@ -95,10 +95,12 @@ class Watcher:
                 await self._task
 
     async def _run(self) -> None:
+        # Not one of the threads that requests share: when all of those wait for a write, nobody would be told anything.
+        own_thread = CapacityLimiter(1)
         while self._watches:
             watches = dict(self._watches)
             try:
-                states = await run_in_threadpool(self._read, list(watches))
+                states = await to_thread.run_sync(self._read, list(watches), limiter=own_thread)
             except DatabaseUnavailable as error:
                 # Those who wait go on waiting: the time they gave ends it, and their own read then answers 503.
                 log.warning("watcher_cannot_read", watched=len(watches), error=error.detail)

@@ -236,6 +236,8 @@ def failed_items(session: Session, batch_id: str) -> list[tuple[QuestionRow, Job
                 col(JobRow.state).in_([str(JobState.FAILED), str(JobState.EXPIRED)]),
             )
             .order_by(col(QuestionRow.item))
+            # As in ``documents.get``: what becomes of the new jobs depends on their documents' states.
+            .with_for_update(read=True, of=DocumentRow)
         ).all()
     )
 

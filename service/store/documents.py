@@ -18,15 +18,22 @@ from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
 
 
-def get(session: Session, tenant_id: str, document_id: str) -> DocumentRow:
+def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = False) -> DocumentRow:
     """The document.
+
+    Args:
+        session: Any transaction.
+        tenant_id: The tenant.
+        document_id: The document.
+        hold: Let nobody change or delete it until the transaction ends (PostgreSQL; on SQLite a write has no company).
+            Whoever queues a job by the document's state must: a job that is to wait for a document whose reading
+            ends at the same moment would wait for ever.
 
     Raises:
         NotFound: There is none of this id in this tenant.
     """
-    row = session.exec(
-        select(DocumentRow).where(col(DocumentRow.id) == document_id, col(DocumentRow.tenant_id) == tenant_id)
-    ).first()
+    statement = select(DocumentRow).where(col(DocumentRow.id) == document_id, col(DocumentRow.tenant_id) == tenant_id)
+    row = session.exec(statement.with_for_update(read=True) if hold else statement).first()
     if row is None:
         raise NotFound(f"There is no document {document_id!r}.")
     return row
@@ -245,11 +252,14 @@ def statuses(session: Session, document_ids: list[str]) -> list[tuple[str, str]]
     )
 
 
-def find(session: Session, tenant_id: str, document_ids: Sequence[str]) -> dict[str, DocumentRow]:
-    """Those of these documents that exist, by id."""
-    rows = session.exec(
-        select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.id).in_(document_ids))
-    ).all()
+def find(
+    session: Session, tenant_id: str, document_ids: Sequence[str], *, hold: bool = False
+) -> dict[str, DocumentRow]:
+    """Those of these documents that exist, by id; ``hold`` as in ``get``."""
+    statement = select(DocumentRow).where(
+        col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.id).in_(document_ids)
+    )
+    rows = session.exec(statement.with_for_update(read=True) if hold else statement).all()
     return {row.id: row for row in rows}
 
 

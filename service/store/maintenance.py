@@ -30,7 +30,9 @@ class Swept:
 
 
 def sweep(session: Session, now: datetime, policy: RetryPolicy) -> Swept:
-    """Queue again (or fail) jobs whose lease ran out, and end waiting jobs whose deadline passed.
+    """Queue again (or fail) jobs whose lease ran out; end waiting jobs whose deadline passed or that were cancelled.
+
+    A job waits although it was cancelled when its worker gave it back before it saw the request; nobody claims it.
 
     Each update is guarded by the attempt and lease that were read, so a job that finished in between stays finished.
     """
@@ -52,10 +54,18 @@ def sweep(session: Session, now: datetime, policy: RetryPolicy) -> Swept:
         else:
             requeued += give_back(session, now, job.id, job.attempt)
     late = session.exec(
-        select(JobRow).where(col(JobRow.state) == JobState.QUEUED, col(JobRow.deadline_at) <= now).limit(500)
+        select(JobRow)
+        .where(
+            col(JobRow.state) == JobState.QUEUED,
+            or_(col(JobRow.deadline_at) <= now, col(JobRow.cancel_requested_at).is_not(None)),
+        )
+        .limit(500)
     ).all()
     for job in late:
-        expired += end(session, now, job, JobState.EXPIRED)
+        if job.cancel_requested_at is not None:
+            end(session, now, job, JobState.CANCELLED)
+        else:
+            expired += end(session, now, job, JobState.EXPIRED)
     return Swept(requeued, failed, expired)
 
 

@@ -133,17 +133,18 @@ def ask(
     return question, job
 
 
-def get(session: Session, tenant_id: str, question_id: str) -> tuple[QuestionRow, JobRow]:
-    """The question and its job.
+def get(session: Session, tenant_id: str, question_id: str, *, hold: bool = False) -> tuple[QuestionRow, JobRow]:
+    """The question and its job; ``hold`` lets no worker claim or end the job until the transaction ends.
 
     Raises:
         NotFound: There is none of this id in this tenant.
     """
-    found = session.exec(
+    statement = (
         select(QuestionRow, JobRow)
         .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
         .where(col(QuestionRow.id) == question_id, col(QuestionRow.tenant_id) == tenant_id)
-    ).first()
+    )
+    found = session.exec(statement.with_for_update(of=JobRow) if hold else statement).first()
     if found is None:
         raise NotFound(f"There is no question {question_id!r}.")
     return found

@@ -49,7 +49,7 @@ def create_batch(services: ServicesDep, tenant: TenantDep, body: BatchIn, once: 
         prepared = _prepare(services, tenant, body, found, counted)
         with services.database.write() as session:
             now = services.database.now(session)
-            current = find_documents(session, tenant, body)
+            current = find_documents(session, tenant, body, hold=True)
             if any(moved(found[document_id], row) for document_id, row in current.items()):
                 # A document was read meanwhile: items that were to wait for it would wait for ever.
                 prepared = _prepare(services, tenant, body, current, counted)

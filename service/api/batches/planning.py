@@ -44,15 +44,15 @@ def count_questions(services: Services, body: BatchIn) -> dict[str, Counted]:
     return {text: count(services, encoder, text, max_output_tokens=budget) for text in asked}
 
 
-def find_documents(session: Session, tenant: str, body: BatchIn) -> dict[str, DocumentRow]:
-    """The batch's documents by id.
+def find_documents(session: Session, tenant: str, body: BatchIn, *, hold: bool = False) -> dict[str, DocumentRow]:
+    """The batch's documents by id; ``hold`` as in ``documents.get``.
 
     Raises:
         UnknownDocuments: Some do not exist; all of them are named.
     """
     # What is no id at all is not asked for: PostgreSQL refuses text with NUL.
     asked = [document_id for document_id in dict.fromkeys(body.documents) if _DOCUMENT_ID.fullmatch(document_id)]
-    found = documents.find(session, tenant, asked)
+    found = documents.find(session, tenant, asked, hold=hold)
     missing = [document_id for document_id in dict.fromkeys(body.documents) if document_id not in found]
     if missing:
         shown = ", ".join(repr(document_id) for document_id in missing[:5]) + (" …" if len(missing) > 5 else "")

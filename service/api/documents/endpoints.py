@@ -197,7 +197,7 @@ def warm_document(services: ServicesDep, tenant: TenantDep, document_id: Documen
     def warm(record: Record) -> Response:
         with services.database.write() as session:
             now = services.database.now(session)
-            row = documents.get(session, tenant, document_id)
+            row = documents.get(session, tenant, document_id, hold=True)
             if row.status == DocumentStatus.FAILED:
                 raise DocumentNotUsable(f"The document could not be read: {row.error_detail}", document=row.id)
             bells = []

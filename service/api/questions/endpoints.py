@@ -50,7 +50,7 @@ def ask_question(
         counted = count(services, encoder, body.question, max_output_tokens=budget, turns=turns)
         with services.database.write() as session:
             now = services.database.now(session)
-            document = documents.get(session, tenant, document_id)
+            document = documents.get(session, tenant, document_id, hold=True)
             tier = tier_for(services, document, counted.extra_tokens)
             fleet = read_fleet(session, now, services.settings, services.tiers)
             if body.priority == "interactive" and tier is not None:
@@ -158,10 +158,8 @@ def cancel_question(services: ServicesDep, tenant: TenantDep, question_id: Quest
     def cancel(record: Record) -> Response:
         with services.database.write() as session:
             now = services.database.now(session)
-            row, job = questions.get(session, tenant, question_id)
-            while jobs.request_cancel(session, now, job) == JobState.QUEUED:
-                # A worker claimed it between the read and the update; look again.
-                session.refresh(job)
+            row, job = questions.get(session, tenant, question_id, hold=True)
+            jobs.request_cancel(session, now, job)
             session.refresh(job)
             fleet = read_fleet(session, now, services.settings, services.tiers)
             out = question_out(session, now, row, job, fleet)

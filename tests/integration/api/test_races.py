@@ -1,0 +1,118 @@
+"""What happens between a request's read and its write, on databases whose transactions run side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.domain.jobs import JobKind
+from service.store import batches, jobs, maintenance, questions
+from service.store.database import Database
+from service.store.jobs import RetryPolicy
+from tests.fixtures.installation import Workers
+from tests.integration.api.conftest import ask, upload
+
+
+@pytest.fixture
+def race(monkeypatch: pytest.MonkeyPatch) -> Any:
+    @contextmanager
+    def run(module: Any, name: str, rival: Callable[[], Any]) -> Generator[None]:
+        """Let ``rival`` run beside a request once it calls ``module.name``, and give it time to get in between."""
+        original = getattr(module, name)
+        threads: list[threading.Thread] = []
+
+        def raced(*args: Any, **kwargs: Any) -> Any:
+            if not threads:
+                threads.append(threading.Thread(target=rival))
+                threads[0].start()
+                threads[0].join(timeout=0.3)
+            return original(*args, **kwargs)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, raced)
+            yield
+        assert threads
+        threads[0].join(timeout=20)
+        assert not threads[0].is_alive()
+
+    return run
+
+
+def test_reading_ends_while_a_question_is_stored(client: TestClient, workers: Workers, race: Any) -> None:
+    document = upload(client, params={"warm": "false"})["id"]
+    with race(questions, "ask", workers.read):
+        question = ask(client, document)
+    found = client.get(f"/v1/questions/{question}").json()
+    assert (found["status"], found["tier"]) == ("queued", "8k")
+    assert workers.answer() == question
+
+
+def test_reading_fails_while_a_question_is_stored(client: TestClient, workers: Workers, race: Any) -> None:
+    document = upload(client)["id"]
+    with race(questions, "ask", workers.fail_reading):
+        question = ask(client, document)
+    assert client.get(f"/v1/questions/{question}").json()["status"] == "failed"
+
+
+def test_reading_ends_while_a_batch_is_stored(client: TestClient, workers: Workers, race: Any) -> None:
+    document = upload(client, params={"warm": "false"})["id"]
+    with race(batches, "add_items", workers.read):
+        batch = client.post("/v1/batches", json={"task": "summarize", "documents": [document]}).json()["id"]
+    workers.answer()
+    assert client.get(f"/v1/batches/{batch}").json()["status"] == "succeeded"
+
+
+def test_reading_ends_before_a_batch_is_stored(client: TestClient, workers: Workers, race: Any) -> None:
+    document = upload(client, params={"warm": "false"})["id"]
+    with race(batches, "prepare_items", workers.read):
+        batch = client.post("/v1/batches", json={"task": "summarize", "documents": [document]}).json()["id"]
+    workers.answer()
+    assert client.get(f"/v1/batches/{batch}").json()["status"] == "succeeded"
+
+
+def test_document_is_deleted_while_a_question_is_stored(client: TestClient, document: str, race: Any) -> None:
+    with race(questions, "ask", lambda: client.delete(f"/v1/documents/{document}")):
+        response = client.post(f"/v1/documents/{document}/questions", json={"question": "Why?"})
+    assert response.status_code == 202
+    assert client.get(response.headers["location"]).status_code == 404
+
+
+def test_question_is_claimed_while_it_is_cancelled(
+    client: TestClient, workers: Workers, document: str, race: Any, database: Database
+) -> None:
+    question = ask(client, document)
+    claimed: list[Any] = []
+    with race(jobs, "request_cancel", lambda: claimed.append(workers.claim(JobKind.ANSWER))):
+        response = client.post(f"/v1/questions/{question}/cancel")
+    assert (response.status_code, response.json()["status"]) == (200, "cancelled")
+    assert claimed == [None]
+
+
+def test_cancelled_job_that_was_given_back_ends(
+    client: TestClient, workers: Workers, document: str, database: Database
+) -> None:
+    question = ask(client, document)
+    lease = workers.claim(JobKind.ANSWER)
+    assert lease is not None
+    assert client.post(f"/v1/questions/{question}/cancel").status_code == 202
+    workers.lose(lease)
+    assert workers.claim(JobKind.ANSWER) is None
+    with database.write() as session:
+        maintenance.sweep(session, database.now(session), RetryPolicy(3, 2))
+    assert client.get(f"/v1/questions/{question}").json()["status"] == "cancelled"
+
+
+def test_upload_of_bytes_whose_document_is_being_deleted(client: TestClient, race: Any) -> None:
+    from service.store import documents
+
+    first = upload(client)["id"]
+    again: list[str] = []
+    with race(documents, "delete", lambda: again.append(upload(client)["id"])):
+        assert client.delete(f"/v1/documents/{first}").status_code == 204
+    assert again[0] != first
+    assert client.get(f"/v1/documents/{again[0]}/content").status_code == 200
