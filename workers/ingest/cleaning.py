@@ -40,19 +40,21 @@ _BLANK_LINES = re.compile("\n{3,}")
 _BROKEN_WORD = re.compile("(\\w?)[\ufffe\u00ad]\n?(\\w?)")
 _HYPHEN_AT_LINE_END = re.compile("(?<=[^\\W\\d_])[-\u2010]\n(?=[^\\W\\d_])")
 
+# Everything that the patterns above look for, and some more.
+_UNUSUAL = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\xa0\xad\u1680\u2000-\u200b\u200e\u200f\u2028-\u202f\u205f-\u206f\u2f00-\u2fd5"
+    "\ud800-\uf8ff\uf900-\ufaff\ufb00-\ufefc\ufeff\ufff9-\uffff\U000e0000-\U000e007f]"
+)
+
 
 def clean_page_text(text: str) -> str:
     """A page's text, cleaned. Idempotent. No form feeds, tabs, runs of blank lines or of more than two spaces."""
-    plain = text.isascii()
-    if not text.isprintable():
-        text = _LINE_ENDS.sub("\n", text)
-        text = _CONTROLS.sub("", text)
-    if "\t" in text or not plain:
-        text = _SPACES.sub(" ", text)
-    if not plain:
-        text = _INVISIBLE.sub("", text)
-        text = _FORMS.sub(_ordinary, text)
-        text = resolve_private(text)
+    text = text.replace("\r\n", "\n")
+    # One scan tells that most pages have none of the characters below; seven scans a page cost 10 % of the reading.
+    if _UNUSUAL.search(text):
+        text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
+        text = _INVISIBLE.sub("", _SPACES.sub(" ", text))
+        text = resolve_private(_FORMS.sub(_ordinary, text))
         text = _BROKEN_WORD.sub(_mend, text)
     if "   " in text:
         text = _WIDE_GAPS.sub("  ", text)

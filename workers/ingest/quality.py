@@ -26,6 +26,7 @@ _GLYPH_NAMES = re.compile(r"\(cid:\d+\)|(?:/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2}
 _RARE_LATIN = re.compile(
     "[\u0180-\u018e\u0191-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01d5-\u0217\u021c-\u0258\u025a-\u02ff]"
 )
+_LONG = 40
 _LONG_RUN = re.compile("[A-Za-z\u00c0-\u024f\u0400-\u04ff]{40,}")
 
 # One-letter words of Western languages are left out: a, I, y, o, e, u.
@@ -87,13 +88,13 @@ def judge(text: str) -> Quality:
     badness, reason = max(
         (3 * meaningless / chars, "characters without a meaning"),
         (5 * controls / chars, "control characters instead of letters"),
-        (_lost_spaces(text, chars), "word spaces are missing"),
+        (_lost_spaces(words, chars), "word spaces are missing"),
         (_column_of_characters(text, chars), "one character a line"),
         (max(no_vowels, 2 * rare), "glyph numbers instead of letters"),
         (soup, "a mix of scripts that no language has"),
         (swapped, "the two bytes of each character are swapped"),
     )
-    loose = sum(len(word) == 1 and word in _LOOSE for word in words) / len(words)
+    loose = sum(map(_LOOSE.__contains__, words)) / len(words)
     return Quality(min(1.0, badness), reason if badness >= RUBBISH else "", chars, loose)
 
 
@@ -114,12 +115,13 @@ def _count(plain: bytes, which: bytes) -> int:
     return len(plain) - len(plain.translate(None, which))
 
 
-def _lost_spaces(text: str, chars: int) -> float:
+def _lost_spaces(words: list[str], chars: int) -> float:
     """Share of characters in runs of 40 letters and more, on pages of more than 100 characters.
 
     Rechtsschutzversicherungsgesellschaften has 39, names in program text reach 30; where spaces are lost, most of a line is one run.
     """
-    return sum(map(len, _LONG_RUN.findall(text))) / chars if chars > 100 else 0.0
+    long = [word for word in words if len(word) >= _LONG]
+    return sum(len(run) for word in long for run in _LONG_RUN.findall(word)) / chars if chars > 100 else 0.0
 
 
 def _column_of_characters(text: str, chars: int) -> float:

@@ -17,6 +17,7 @@ Box = tuple[float, float, float, float]
 
 _SHORT_LINE = 24
 _MIN_RUN = 6
+_DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,:%/)-]*")
 # A gap as wide as the letters are high is no word space; those are a quarter to a third of it.
 _CELL_GAP_HEIGHTS = 1.0
@@ -66,7 +67,7 @@ def _table_lines(lines: list[str]) -> list[int]:
     found: set[int] = set()
     before = False
     for index, line in enumerate(lines):
-        now = any(char.isdigit() for char in line) and _is_row(line.split(" "))
+        now = _DIGIT.search(line) is not None and _is_row(line.split(" "))
         if now and before:
             found |= {index, index - 1, max(0, index - 2)}
         before = now
@@ -74,7 +75,7 @@ def _table_lines(lines: list[str]) -> list[int]:
 
 
 def _is_row(words: list[str]) -> bool:
-    return len(words) >= 2 and sum(bool(_NUMBER.fullmatch(word)) for word in words) >= 0.4 * len(words)
+    return len(words) >= 2 and sum(map(bool, map(_NUMBER.fullmatch, words))) >= 0.4 * len(words)
 
 
 def _spread(line: str, start: int, box: Callable[[int], Box | None]) -> str:
