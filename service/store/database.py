@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Dialect, TypeDecorator, create_engine, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlmodel import Session
+from sqlmodel import Session, SQLModel
 
 from service.errors import DatabaseUnavailable, SettingsError
 
@@ -149,6 +150,12 @@ class Database:
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
+
+
+def insert_or(session: Session, table: type[SQLModel]) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that takes ``on_conflict_do_update`` and ``on_conflict_do_nothing``, which both databases know."""
+    is_sqlite = session.connection().dialect.name == "sqlite"
+    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from datetime import datetime
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
+from service.store.database import insert_or
 from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
 
 
@@ -48,28 +49,30 @@ def store(
     """Keep a prefix and return its id; equal ids of one tenant are kept once, whatever file they came from."""
     blob = pack(token_ids)
     sha256 = hashlib.sha256(blob).hexdigest()
-    found = session.exec(
-        select(PrefixRow.id).where(
-            col(PrefixRow.tenant_id) == tenant_id,
-            col(PrefixRow.fingerprint) == fingerprint,
-            col(PrefixRow.sha256) == sha256,
-        )
-    ).first()
+    same = select(PrefixRow.id).where(
+        col(PrefixRow.tenant_id) == tenant_id,
+        col(PrefixRow.fingerprint) == fingerprint,
+        col(PrefixRow.sha256) == sha256,
+    )
+    found = session.exec(same).first()
     if found is not None:
         return found
-    row = PrefixRow(
-        id=new_id("prefix"),
-        tenant_id=tenant_id,
-        fingerprint=fingerprint,
-        sha256=sha256,
-        tokens=len(token_ids),
-        token_ids=blob,
-        page_starts=list(page_starts),
-        created_at=now,
+    # Two documents of the same text may be read at the same time: the first one's prefix is both's.
+    session.connection().execute(
+        insert_or(session, PrefixRow)
+        .values(
+            id=new_id("prefix"),
+            tenant_id=tenant_id,
+            fingerprint=fingerprint,
+            sha256=sha256,
+            tokens=len(token_ids),
+            token_ids=blob,
+            page_starts=list(page_starts),
+            created_at=now,
+        )
+        .on_conflict_do_nothing(index_elements=["tenant_id", "fingerprint", "sha256"])
     )
-    session.add(row)
-    session.flush()
-    return row.id
+    return session.exec(same).one()
 
 
 def load(session: Session, tenant_id: str, prefix_id: str) -> Prefix | None:
@@ -95,18 +98,15 @@ def note_residency(
         return
     if session.get(WorkerRow, worker_id) is None:
         return
-    if row is None:
-        row = ResidencyRow(
-            prefix_id=prefix_id,
-            worker_id=worker_id,
-            tenant_id=tenant_id,
-            state=state,
-            tokens=tokens,
-            created_at=now,
-            last_used_at=now,
-        )
-    row.state, row.tokens, row.last_used_at = state, tokens, now
-    session.add(row)
+    # An upsert, because several answers on a new prefix may end at the same moment.
+    noted = {"state": state, "tokens": tokens, "last_used_at": now}
+    session.connection().execute(
+        insert_or(session, ResidencyRow)
+        .values(prefix_id=prefix_id, worker_id=worker_id, tenant_id=tenant_id, created_at=now, **noted)
+        .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
+    )
+    if row is not None:
+        session.expire(row)
 
 
 def residencies(session: Session, tenant_id: str, prefix_ids: Sequence[str]) -> dict[str, ResidencyRow]:
