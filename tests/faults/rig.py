@@ -1,0 +1,309 @@
+"""One installation made of real processes, for one test: a database, a broker, workers, the API when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sqlmodel import col, select
+
+from service.cli.sockets import free_port
+from service.domain.documents import DocumentStatus
+from service.domain.ids import new_id
+from service.domain.jobs import TERMINAL, JobState, Priority
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
+from service.settings import Settings
+from service.store import jobs, maintenance, prefixes, questions, workers
+from service.store.database import Database
+from service.store.placement import placer_for
+from service.store.questions import NewQuestion
+from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow
+from service.tokens.prompt import PromptEncoder
+from tests.fakes import ledger
+from tests.faults import audit
+from tests.faults.broker import Broker
+from tests.faults.nursery import Nursery
+from tests.faults.processes import Process, Worker, until
+
+TIERS = [
+    {"name": "8k", "length_tokens": 8192, "reserve_tokens": 1536},
+    {"name": "32k", "length_tokens": 32_768, "reserve_tokens": 3072},
+    {"name": "64k", "length_tokens": 65_536, "reserve_tokens": 4096},
+    {"name": "128k", "length_tokens": 131_072, "reserve_tokens": 4096},
+]
+# Times a tenth of the product's, so that what takes a lease there takes 1.5 s here. A busy test machine may lose a
+# lease that a quiet one keeps; the attempts are many so that this is no failure.
+SHORT = {
+    "lease_seconds": 1.5,
+    "heartbeat_seconds": 0.4,
+    "sweep_seconds": 0.3,
+    "drain_seconds": 2.0,
+    "claim_window_seconds": 0.3,
+    "max_attempts": 40,
+}
+PAGES = ("The pump has a warranty of two years.", "The valve opens at a pressure of four bar.")
+
+
+@dataclass
+class Fake:
+    """How the fake engine answers: by default 12 tokens in 0.6 s."""
+
+    output_tokens: int = 12
+    output_tokens_per_second: float | None = 20.0
+    faults: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Rig:
+    """See the module.
+
+    Args:
+        folder: Where everything of it lies.
+        database_url: A fresh, migrated database.
+        model_dir: A model folder without weights.
+        nursery: Starts its processes.
+        broker: Started already; None makes one.
+        seed: Of everything that is drawn in it.
+        settings: Groups of settings over those of the rig.
+
+    Attributes:
+        accepted: Ids of jobs whose acceptance was committed (or answered 202), in order.
+        tenants: The tenant of each of them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        database_url: str,
+        model_dir: Path,
+        nursery: Nursery,
+        *,
+        broker_url: str | None = None,
+        append_only: bool = False,
+        seed: int = 0,
+        fake: Fake | None = None,
+        places: int = 4,
+        **settings: dict[str, Any],
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.nursery = nursery
+        self.random = random.Random(seed)
+        self.fake = fake or Fake()
+        self.ledger_path = folder / "ledger"
+        self.broker = Broker(folder / "broker", append_only=append_only)
+        self.broker.start()
+        self.groups: dict[str, Any] = {
+            "database": {"url": database_url},
+            "broker": {"url": broker_url or self.broker.url},
+            "model": {"path": str(model_dir)},
+            "limits": {"min_free_disk_bytes": 0},
+            "engine": {"concurrency": places, "silent_seconds": 1.0, "canary_seconds": 1.0},
+            "jobs": SHORT | settings.pop("jobs", {}),
+        }
+        for name, group in settings.items():
+            self.groups[name] = {**self.groups.get(name, {}), **group}
+        self.settings = Settings(data_dir=folder / "data", tiers=TIERS, **self.groups)  # type: ignore[arg-type]
+        self.tiers = self.settings.tier_table()
+        self.database = Database(database_url, durable=True)
+        audit.install(database_url)
+        self.encoder = PromptEncoder.load(model_dir, self.settings.model.system_text)
+        self._app = make_celery(self.settings.broker, publish_only=True)
+        self.bell = Bell(self._app, self.tiers)
+        self.workers: list[Worker] = []
+        self.apis: list[Process] = []
+        self.api_port = free_port()
+        self.accepted: list[str] = []
+        self.tenants: dict[str, str] = {}
+        self._documents: dict[tuple[str, str], DocumentRow] = {}
+
+    # -- processes ------------------------------------------------------------------------------------------------
+
+    def env(self, **more: str) -> dict[str, str]:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("LONGREAD_")}
+        env["LONGREAD_DATA_DIR"] = str(self.settings.data_dir)
+        env["LONGREAD_TIERS"] = _json(TIERS)
+        for group, values in self.groups.items():
+            for name, value in values.items():
+                env[f"LONGREAD_{group.upper()}__{name.upper()}"] = value if isinstance(value, str) else _json(value)
+        return env | more
+
+    def start_worker(
+        self, tiers: str = "8k,32k,64k,128k", *, skew_seconds: float = 0, wait: bool = True, **env: str
+    ) -> Worker:
+        fake = {k: v for k, v in vars(self.fake).items() if k != "faults"}
+        switches = {
+            "LONGREAD_TEST_FAKE": _json(fake),
+            "LONGREAD_TEST_FAULTS": _json(self.fake.faults),
+            "LONGREAD_TEST_LEDGER": str(self.ledger_path),
+        }
+        if skew_seconds:
+            switches["LONGREAD_TEST_SKEW_SECONDS"] = str(skew_seconds)
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        pid = self.nursery.start("tests.fakes.worker", ["--tiers", tiers], self.env(**switches, **env), log)
+        worker = Worker(pid, log, self.nursery)
+        self.workers.append(worker)
+        if wait:
+            worker.wait_for("worker_ready")
+        return worker
+
+    def start_workers(self, count: int, tiers: str = "8k,32k,64k,128k") -> list[Worker]:
+        started = [self.start_worker(tiers, wait=False) for _ in range(count)]
+        for worker in started:
+            worker.wait_for("worker_ready")
+        return started
+
+    @property
+    def running(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.status is None]
+
+    def start_api(self, **env: str) -> Process:
+        """Start the API on the rig's port and wait until it answers."""
+        log = self.folder / f"api-{len(self.apis)}.log"
+        arguments = ["serve", "--port", str(self.api_port)]
+        api = Process(self.nursery.start("service.cli", arguments, self.env(**env), log), log, self.nursery)
+        self.apis.append(api)
+
+        def answers() -> bool:
+            assert api.status is None, api.tail()
+            try:
+                return httpx.get(f"{self.api_url}/healthz", timeout=5).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        until(answers, "the API")
+        return api
+
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.api_port}"
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def document(self, tenant: str = DEFAULT_TENANT, tier: str = "8k") -> DocumentRow:
+        """A ready document of a tenant in a tier."""
+        found = self._documents.get((tenant, tier))
+        if found is not None:
+            return found
+        ids, starts = self.encoder.prefix([self.encoder.page(i, t) for i, t in enumerate(PAGES, 1)])
+        fit = self.tiers.fit(len(ids))
+        with self.database.write() as session:
+            now = self.database.now(session)
+            prefix_id = prefixes.store(
+                session, now, tenant_id=tenant, fingerprint=self.encoder.fingerprint, token_ids=ids, page_starts=starts
+            )
+            row = DocumentRow(
+                id=new_id("doc"), tenant_id=tenant, name="pump.pdf", content_type="application/pdf", bytes=1,
+                sha256=new_id("sha"), status=DocumentStatus.READY, pages=len(PAGES), pages_done=len(PAGES),
+                tokens=len(ids), tier=tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id,
+                created_at=now, ready_at=now,
+            )  # fmt: skip
+            session.add(row)
+            session.flush()
+            session.add_all(
+                PageRow(document_id=row.id, number=i, tenant_id=tenant, text=t, tokens=10, source="pdf", reader="x")
+                for i, t in enumerate(PAGES, 1)
+            )
+        self._documents[tenant, tier] = row
+        return row
+
+    def ask(
+        self,
+        count: int,
+        text: str = "Which warranty does the pump have?",
+        *,
+        tenant: str = DEFAULT_TENANT,
+        tier: str = "8k",
+        ring: bool = True,
+        deadline_seconds: float | None = None,
+        priority: Priority = Priority.INTERACTIVE,
+    ) -> list[str]:
+        """Accept questions as the API does, one transaction each, and return their jobs' ids."""
+        document = self.document(tenant, tier)
+        placer = placer_for(self.settings.jobs, self.tiers)
+        new: list[str] = []
+        for number in range(count):
+            words = f"{text} ({len(self.accepted) + number})"
+            suffix = self.encoder.suffix([], words)
+            question = NewQuestion(
+                words, self.encoder.count(words), 64, len(suffix) + 64, deadline_seconds=deadline_seconds,
+                priority=priority,
+            )  # fmt: skip
+            with self.database.write() as session:
+                now = self.database.now(session)
+                _, job = questions.ask(session, now, tenant, document, question, tier, placer)
+                session.flush()
+                bell = jobs.bell(job)
+                alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds, kind="engine")
+            if ring:
+                self.bell.ring([bell], maintenance.served_tiers(alive))
+            new.append(job.id)
+            self.tenants[job.id] = tenant
+        self.accepted += new
+        return new
+
+    def accept(self, job_of_question: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Count a question that the API answered 202 among the accepted."""
+        with self.database.read() as session:
+            _, job = questions.get(session, tenant, job_of_question)
+        self.accepted.append(job.id)
+        self.tenants[job.id] = tenant
+
+    def cancel(self, job_id: str) -> float:
+        """Ask for a job's cancellation as the API does. Returns the moment it was committed."""
+        with self.database.write() as session:
+            job = session.get(JobRow, job_id)
+            assert job is not None
+            jobs.request_cancel(session, self.database.now(session), job)
+        return ledger.now()
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def rows(self, ids: Collection[str] | None = None) -> list[JobRow]:
+        with self.database.read() as session:
+            rows = session.exec(select(JobRow)).all()
+        return [row for row in rows if ids is None or row.id in ids]
+
+    def open_jobs(self) -> int:
+        with self.database.read() as session:
+            return len(session.exec(select(JobRow.id).where(col(JobRow.state).not_in(list(TERMINAL)))).all())
+
+    def in_state(self, state: JobState) -> list[JobRow]:
+        with self.database.read() as session:
+            return list(session.exec(select(JobRow).where(JobRow.state == state)).all())
+
+    def settle(self, timeout: float = 120.0) -> float:
+        """Wait until every job has reached its end. Returns the seconds that took."""
+        started = time.monotonic()
+        until(lambda: self.open_jobs() == 0, "every job's end", timeout=timeout, pause=0.1)
+        return time.monotonic() - started
+
+    def assert_succeeded(self, ids: Collection[str] | None = None) -> None:
+        """Every job (or these) has its answer."""
+        wrong = [
+            (r.id, r.state, r.attempt, r.error_code, r.error_detail) for r in self.rows(ids) if r.state != "succeeded"
+        ]
+        assert not wrong, wrong[:5]
+
+    def entries(self) -> list[ledger.Entry]:
+        return ledger.read(self.ledger_path)
+
+    def close(self) -> None:
+        for process in [*self.workers, *self.apis]:
+            if process.status is None:
+                process.thaw()
+                process.kill()
+        self._app.close()
+        self.broker.stop()
+        self.database.close()
+        audit.remove(self.settings.database_url)
+
+
+_json = json.dumps
