@@ -216,6 +216,33 @@ def test_a_streamed_answer_is_shown_as_it_comes(stub: Stub) -> None:
     assert "1,152 cached" in result.stdout
 
 
+def test_a_stream_that_breaks_goes_on_after_the_last_event(stub: Stub) -> None:
+    first, second = EVENTS.split(": ping\n\n")
+    stub.answers = {
+        f"POST /v1/documents/{DOC}/questions": (202, QUEUED),
+        f"GET /v1/questions/{Q}/events": [(200, first), (200, second)],
+        f"GET /v1/questions/{Q}": (200, ANSWERED),
+    }
+    result = run(stub, "ask", DOC, "Which colour?", "--stream")
+    assert result.exit_code == 0
+    assert result.stdout.count("Saffron yellow.") == 1
+    streams = [asked for asked in stub.asked if asked.path.endswith("/events")]
+    assert [asked.headers.get("Last-Event-ID") for asked in streams] == [None, "1"]
+
+
+def test_a_streamed_answer_is_one_json_value_a_line(stub: Stub) -> None:
+    stub.answers = {
+        f"POST /v1/documents/{DOC}/questions": (202, QUEUED),
+        f"GET /v1/questions/{Q}/events": (200, EVENTS),
+        f"GET /v1/questions/{Q}": (200, ANSWERED),
+    }
+    lines = [
+        json.loads(line) for line in run(stub, "ask", DOC, "Which colour?", "--stream", "--json").stdout.splitlines()
+    ]
+    assert [line.get("event") for line in lines] == ["token", "token", "done", None]
+    assert lines[-1] == ANSWERED
+
+
 def test_summarize_makes_one_batch_and_prints_each_result(stub: Stub) -> None:
     lines = "\n".join(json.dumps(RESULT | {"item": i}) for i in range(2)) + "\n"
     stub.answers = {
