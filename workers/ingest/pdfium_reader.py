@@ -36,8 +36,9 @@ _UNSEEN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})
 _MAX_ANNOTATIONS = 2000
 # Objects looked at to tell which way the text runs.
 _TURN_PROBES = 9
-# Narrower than any letter.
+# A vertical line of text is narrower than any letter to pdfium, and taller than a bar or a slash of ordinary size.
 _THIN_POINTS = 1.0
+_TALL_POINTS = 18.0
 # Text objects looked at for vertical writing that pdfium draws but does not read.
 _MAX_VERTICAL_PROBES = 200
 
@@ -184,7 +185,7 @@ class PdfiumPage:
                 item, left, bottom, right, top
             ):
                 width, height = right.value - left.value, top.value - bottom.value
-                if width < _THIN_POINTS and height > 8 * _THIN_POINTS:
+                if width < _THIN_POINTS and height > _TALL_POINTS:
                     return True
         return False
 
