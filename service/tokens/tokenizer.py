@@ -75,7 +75,7 @@ class Tokenizer:
                 f"The model folder {model_dir} has no readable tokenizer.json ({error.strerror}); set LONGREAD_MODEL to a "
                 "folder with the model's files."
             ) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
         except Exception as error:
             # The tokenizers binding raises bare Exception for a file it cannot parse.

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.tiers import Tier
+from service.errors import SettingsError
+from tests.unit.engine.sizes import GIB, TIERS, cpu, h200, qwen_7b, small_model
+from workers.engine.plan import Rates, plan
+from workers.engine.profiles import EngineOverrides, derive_profile
+
+# -- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def test_tiers_within_the_native_length_are_not_scaled():
+    profile = derive_profile(qwen_7b(), [TIERS["8k"], TIERS["32k"]], h200())
+    assert (profile.max_model_len, profile.rope_factor, profile.rope_parameters) == (32768, 1.0, None)
+
+
+@pytest.mark.parametrize(("tier", "factor"), [("64k", 2.0), ("128k", 4.0)])
+def test_a_longer_tier_is_scaled_as_far_as_it_needs(tier: str, factor: float):
+    profile = derive_profile(qwen_7b(), [TIERS["8k"], TIERS[tier]], h200())
+    assert profile.rope_parameters == {
+        "rope_type": "yarn",
+        "rope_theta": 1_000_000.0,
+        "factor": factor,
+        "original_max_position_embeddings": 32768,
+    }
+
+
+def test_a_model_that_is_scaled_by_its_own_config_is_left_alone():
+    model = qwen_7b(rope_type="llama3", configured_length=131_072, native_length=131_072)
+    assert derive_profile(model, [TIERS["128k"]], h200()).rope_parameters is None
+
+
+def test_a_gpu_gets_what_was_measured_best():
+    profile = derive_profile(qwen_7b(), [TIERS["128k"]], h200())
+    assert (profile.kv_cache_dtype, profile.block_size, profile.max_num_batched_tokens, profile.max_num_seqs) == (
+        "fp8",
+        32,
+        8192,
+        256,
+    )
+    assert (profile.enable_prefix_caching, profile.enable_chunked_prefill, profile.enforce_eager) == (True, True, False)
+
+
+def test_an_older_gpu_keeps_the_models_type():
+    profile = derive_profile(qwen_7b(), [TIERS["32k"]], h200(name="NVIDIA A100", capability=(8, 0), fp8_kv=False))
+    assert profile.kv_cache_dtype == "auto"
+
+
+def test_a_processor_without_wide_vectors_computes_in_float32():
+    slow = derive_profile(small_model(), [TIERS["8k"]], cpu(fp8_kv=False, bf16=False))
+    fast = derive_profile(small_model(), [TIERS["8k"]], cpu())
+    assert (slow.dtype, slow.kv_cache_dtype) == ("float32", "auto")
+    assert (fast.dtype, fast.kv_cache_dtype) == ("auto", "fp8")
+
+
+def test_narrow_heads_keep_the_models_type_on_a_processor():
+    assert derive_profile(small_model(head_dim=80), [TIERS["8k"]], cpu()).kv_cache_dtype == "auto"
+
+
+def test_overrides_win():
+    chosen = EngineOverrides(block_size=64, max_num_seqs=3, enforce_eager=False, cpu_kv_bytes=3 * GIB, rope_factor=4.0)
+    profile = derive_profile(small_model(), [TIERS["8k"]], cpu(), chosen)
+    assert (profile.block_size, profile.max_num_seqs, profile.enforce_eager, profile.kv_bytes) == (
+        64,
+        3,
+        False,
+        3 * GIB,
+    )
+    assert profile.rope_factor == 4.0
+    assert profile.max_num_queued_reqs == 12
+
+
+@given(st.integers(min_value=1, max_value=64), st.sampled_from(sorted(TIERS)), st.booleans())
+def test_a_derived_cpu_cache_holds_a_longest_request_or_is_refused(free_gib: int, tier: str, wide: bool):
+    device = cpu(free_bytes=free_gib * GIB, memory_bytes=64 * GIB, fp8_kv=wide, bf16=wide)
+    try:
+        profile = derive_profile(small_model(), [TIERS[tier]], device)
+    except SettingsError:
+        return
+    assert profile.kv_bytes is not None
+    per_token = small_model().kv_bytes_per_token(profile.kv_cache_dtype, profile.dtype)
+    assert per_token * TIERS[tier].length <= profile.kv_bytes < device.free_bytes
+
+
+# -- refused combinations ---------------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({}, {"tensor_parallel_size": 2}, ["tensor_parallel_size is 2", "1 GPU"]),
+    ({"count": 8}, {"tensor_parallel_size": 8}, ["tensor_parallel_size is 8", "28 attention heads", "1, 2, 4, 7"]),
+    (
+        {"capability": (8, 0), "fp8_kv": False},
+        {"kv_cache_dtype": "fp8"},
+        ["kv_cache_dtype", "8.9 and it has 8.0", "auto"],
+    ),
+    ({"kind": "cpu"}, {"tensor_parallel_size": 2}, ["tensor_parallel_size is 2", "cpu", "to 1"]),
+    ({"kind": "cpu"}, {"offload_host_bytes": GIB}, ["offload_host_bytes", "cpu", "cpu_kv_bytes"]),
+    ({"kind": "cpu"}, {"weight_offload_bytes": GIB}, ["weight_offload_bytes", "cpu"]),
+    ({"kind": "cpu"}, {"quantization": "bitsandbytes"}, ["quantization is bitsandbytes", "cpu"]),
+    ({"kind": "cpu"}, {"block_size": 48}, ["block_size is 48", "multiple of 32"]),
+    ({"kind": "cpu"}, {"cpu_kv_bytes": 1024**2}, ["cpu_kv_bytes", "one request of the longest tier", "shorter tier"]),
+    ({"kind": "cpu"}, {"cpu_kv_bytes": 900 * GIB}, ["cpu_kv_bytes", "free", "lower"]),
+    ({}, {"offload_disk_dir": Path("/kv")}, ["offload_disk_dir", "offload_host_bytes is 0"]),
+    ({}, {"offload_host_bytes": GIB, "enable_prefix_caching": False}, ["offload_host_bytes", "enable_prefix_caching"]),
+    ({}, {"offload_host_bytes": GIB, "offload_block_size": 100}, ["offload_block_size is 100", "block_size is 32"]),
+    ({}, {"max_num_batched_tokens": 64}, ["max_num_batched_tokens is 64", "max_num_seqs is 256"]),
+    ({}, {"enable_chunked_prefill": False}, ["enable_chunked_prefill", "max_num_batched_tokens is 8192"]),
+    ({}, {"long_prefill_token_threshold": 9000}, ["long_prefill_token_threshold is 9000", "lower it"]),
+    ({}, {"max_num_queued_reqs": 8}, ["max_num_queued_reqs is 8", "max_num_seqs is 256"]),
+    ({}, {"max_num_queued_tokens": 1000}, ["max_num_queued_tokens is 1000", "longest tier"]),
+    ({"memory_bytes": 16 * GIB}, {}, ["gpu_memory_utilization 0.9", "one request of the longest tier"]),
+    ({}, {"adapters": {"a": Path("/nowhere")}}, ["Adapter 'a'", "adapter_config.json", "leave it out"]),
+    ({}, {"adapters": {"../a": Path("/nowhere")}}, ["Adapter name", "letters"]),
+]
+
+
+@pytest.mark.parametrize(("device", "overrides", "words"), REFUSED)
+def test_a_wrong_combination_is_refused_with_both_settings_and_the_remedy(
+    device: dict[str, Any], overrides: dict[str, Any], words: list[str]
+):
+    on = cpu(**device) if device.get("kind") == "cpu" else h200(**device)
+    with pytest.raises(SettingsError) as refused:
+        derive_profile(qwen_7b(), [TIERS["128k"]], on, EngineOverrides(**overrides))
+    for word in words:
+        assert word in refused.value.detail
+    assert "\n" not in refused.value.detail
+
+
+def test_a_quantisation_that_is_not_the_models_is_refused():
+    with pytest.raises(SettingsError, match="quantization is gptq and the model's config says awq"):
+        derive_profile(qwen_7b(quantization="awq"), [TIERS["8k"]], h200(), EngineOverrides(quantization="gptq"))
+
+
+def test_a_tier_beyond_the_models_own_scaling_is_refused():
+    model = qwen_7b(rope_type="llama3", configured_length=65536)
+    with pytest.raises(SettingsError, match=r"Tier 128k .* \(llama3\) up to 65536"):
+        derive_profile(model, [TIERS["8k"], TIERS["128k"]], h200())
+
+
+def test_a_reserve_without_room_is_refused():
+    with pytest.raises(SettingsError, match="reserve"):
+        derive_profile(qwen_7b(), [Tier("8k", 8192, 8192)], h200())
+
+
+def test_an_adapter_is_read(tmp_path: Path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 24}))
+    profile = derive_profile(qwen_7b(), [TIERS["8k"]], h200(), EngineOverrides(adapters={"legal": tmp_path}))
+    assert [(a.name, a.rank, a.path) for a in profile.adapters] == [("legal", 24, tmp_path)]
+
+
+# -- plan -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_counts_warm_documents():
+    rows = plan(small_model(), [TIERS["32k"], TIERS["8k"]], cpu(), EngineOverrides(cpu_kv_bytes=2 * GIB))
+    assert [r.tier for r in rows] == ["8k", "32k"]
+    assert rows[0].kv_bytes_per_token == 11_520
+    assert rows[0].kv_tokens == 186_400 // 32 * 32  # What vLLM 0.32 says of the same settings.
+    assert [r.warm_documents for r in rows] == [30, 6]
+    assert rows[0].rope == rows[1].rope == "yarn x4"
+    assert "native length" in rows[0].notes[0]
+
+
+def test_a_plan_is_near_what_a_gpu_was_measured_to_hold():
+    row = plan(qwen_7b(), [TIERS["128k"]], h200())[0]
+    assert row.kv_tokens == pytest.approx(4_123_904, rel=0.05)
+    assert row.warm_documents >= 30
+
+
+def test_a_plan_predicts_only_from_a_known_rate():
+    tiers = [TIERS["8k"]]
+    unknown = plan(small_model(), tiers, cpu())[0]
+    assert (unknown.cold_first_token_seconds, unknown.warm_first_token_seconds) == (None, None)
+    known = plan(small_model(), tiers, cpu(), rates=Rates(prefill_tokens_per_second=100.0, step_seconds=0.1))[0]
+    assert known.cold_first_token_seconds == pytest.approx(62.18)
+    assert known.warm_first_token_seconds == pytest.approx(0.9)
+
+
+def test_a_plan_warns_of_a_long_stretch():
+    assert "16 times" in plan(small_model(), [TIERS["128k"]], cpu())[0].notes[0]
