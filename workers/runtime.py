@@ -131,6 +131,7 @@ class Runtime:
         self._closed = threading.Event()
         self._held: dict[tuple[str, int], Attempt] = {}
         self._lock = threading.Lock()
+        self._claiming = threading.Lock()
         self._table = settings.tier_table()
         self._shares = Shares()
         self._waiting_tenants: list[str] = []
@@ -204,9 +205,13 @@ class Runtime:
         return ran
 
     def _claim(self) -> Attempt | None:
-        if self._draining.is_set():
-            return None
+        # One claim at a time, because what may be claimed depends on what is held.
+        with self._claiming:
+            return None if self._draining.is_set() else self._claim_next()
+
+    def _claim_next(self) -> Attempt | None:
         with self._lock:
+            suspect = any(a.lease.engine_deaths for a in self._held.values())
             batch = sum(a.lease.priority >= Priority.BATCH for a in self._held.values())
             tenants = self._shares.order(self._waiting_tenants, time.monotonic())
         try:
@@ -219,6 +224,7 @@ class Runtime:
                     tiers=self._claimable(),
                     lease_seconds=self.settings.jobs.lease_seconds,
                     include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
+                    include_suspects=not suspect,
                     tenants=tenants,
                 )
         except DatabaseUnavailable as error:
@@ -336,7 +342,13 @@ class Runtime:
                 beat_at=now,
             )
             workers.beat(session, now, row)
-            held = jobs.renew(session, now, worker_id=self.id, lease_seconds=self.settings.jobs.lease_seconds)
+            held = jobs.renew(
+                session,
+                now,
+                worker_id=self.id,
+                job_ids={job_id for job_id, _ in mine},
+                lease_seconds=self.settings.jobs.lease_seconds,
+            )
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
             waiting = jobs.waiting_tenants(session, self._claimable())
         with self._lock:

@@ -79,6 +79,7 @@ def claim_next(
     tiers: Collection[str],
     lease_seconds: float,
     include_batch: bool = True,
+    include_suspects: bool = True,
     tenants: Sequence[str] = (),
 ) -> Lease | None:
     """Take the job that should run next on this worker, or None when there is none for it.
@@ -95,6 +96,8 @@ def claim_next(
         tiers: Tiers it may take jobs of.
         lease_seconds: How long the claim holds without renewal.
         include_batch: False when the worker's places for batch jobs are taken.
+        include_suspects: False when the worker runs a job under which an engine died already. Two of those never run
+            on one engine, so that its next death tells which of them is to blame.
         tenants: Waiting tenants, the least served first; empty when that does not matter. A tenant that is not named
             has just begun to ask and goes first.
     """
@@ -111,6 +114,8 @@ def claim_next(
     ]
     if not include_batch:
         conditions.append(col(JobRow.priority) < int(Priority.BATCH))
+    if not include_suspects:
+        conditions.append(col(JobRow.engine_deaths) == 0)
     for _ in range(_CLAIM_TRIES):
         job = _best(session, conditions, tiers, tenants)
         if job is None:
@@ -197,14 +202,25 @@ def waiting_tenants(session: Session, tiers: Collection[str]) -> list[str]:
     )
 
 
-def renew(session: Session, now: datetime, *, worker_id: str, lease_seconds: float) -> set[tuple[str, int]]:
-    """Renew every lease of a worker in one statement.
+def renew(
+    session: Session, now: datetime, *, worker_id: str, job_ids: Collection[str], lease_seconds: float
+) -> set[tuple[str, int]]:
+    """Renew the leases of the jobs a worker runs in one statement.
+
+    A job that the row gives to the worker and that the worker does not run (its claim was committed but the answer
+    was lost, or its end could not be recorded) is not renewed: its lease runs out and it is tried again.
 
     Returns:
         The (job id, attempt) pairs it still holds. A job the worker runs that is not among them was lost: its lease
         ran out and it must be stopped.
     """
-    mine = (col(JobRow.worker_id) == worker_id, col(JobRow.state) == JobState.RUNNING)
+    if not job_ids:
+        return set()
+    mine = (
+        col(JobRow.id).in_(job_ids),
+        col(JobRow.worker_id) == worker_id,
+        col(JobRow.state) == JobState.RUNNING,
+    )
     session.connection().execute(update(JobRow).where(*mine).values(lease_until=now + timedelta(seconds=lease_seconds)))
     return set(session.exec(select(JobRow.id, JobRow.attempt).where(*mine)).all())
 
@@ -268,6 +284,7 @@ def give_back(
     delay_seconds: float = 0.0,
     engine_deaths: int | None = None,
     penalty: bool = True,
+    expired_at: datetime | None = None,
 ) -> bool:
     """Put a running job back into the queue.
 
@@ -279,6 +296,7 @@ def give_back(
         delay_seconds: How long it may not be claimed.
         engine_deaths: New count of engine deaths; None keeps it.
         penalty: False when the attempt shall not count against the limit, as when a worker drains.
+        expired_at: Do it only if the lease has run out by now; None for the attempt's own worker.
     """
     values: dict[str, Any] = {
         "state": JobState.QUEUED,
@@ -290,14 +308,41 @@ def give_back(
         values["engine_deaths"] = engine_deaths
     if not penalty:
         values["free_attempts"] = col(JobRow.free_attempts) + 1
-    result = session.connection().execute(update(JobRow).where(*_guard(job_id, attempt)).values(**values))
+    result = session.connection().execute(
+        update(JobRow).where(*_guard(job_id, attempt), *_expired(expired_at)).values(**values)
+    )
     return changed(result) == 1
 
 
-def end(session: Session, now: datetime, job: JobRow, state: JobState, error: LongreadError | None = None) -> bool:
-    """Move a job to a terminal state, guarded by the attempt, state and lease that were read.
+def _expired(at: datetime | None) -> tuple[Any, ...]:
+    """The reaper's guard: a lease that was renewed after it was read stays."""
+    return () if at is None else (col(JobRow.lease_until) < at,)
+
+
+def end(
+    session: Session,
+    now: datetime,
+    job: JobRow,
+    state: JobState,
+    error: LongreadError | None = None,
+    *,
+    expired_at: datetime | None = None,
+) -> bool:
+    """Move a job to a terminal state, guarded by the attempt and state that were read.
 
     A read job that ends badly takes its document along, and every job that waits for that document.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        job: As it was read.
+        state: The terminal state.
+        error: Why it failed.
+        expired_at: Do it only if the lease has run out by now; None for the attempt's own worker, whose heartbeat may
+            renew the lease at the same moment.
+
+    Returns:
+        False when the job had moved on.
     """
     result = session.connection().execute(
         update(JobRow)
@@ -305,9 +350,7 @@ def end(session: Session, now: datetime, job: JobRow, state: JobState, error: Lo
             col(JobRow.id) == job.id,
             col(JobRow.attempt) == job.attempt,
             col(JobRow.state) == job.state,
-            col(JobRow.lease_until).is_(None)
-            if job.lease_until is None
-            else col(JobRow.lease_until) == job.lease_until,
+            *_expired(expired_at),
         )
         .values(
             state=state,

@@ -34,7 +34,8 @@ def sweep(session: Session, now: datetime, policy: RetryPolicy) -> Swept:
 
     A job waits although it was cancelled when its worker gave it back before it saw the request; nobody claims it.
 
-    Each update is guarded by the attempt and lease that were read, so a job that finished in between stays finished.
+    Each update is guarded by the attempt that was read and by the lease, so a job that finished in between stays
+    finished, and one whose worker renewed its lease in between stays with it.
     """
     requeued = failed = expired = 0
     lost = session.exec(
@@ -42,7 +43,7 @@ def sweep(session: Session, now: datetime, policy: RetryPolicy) -> Swept:
     ).all()
     for job in lost:
         if job.cancel_requested_at is not None:
-            end(session, now, job, JobState.CANCELLED)
+            end(session, now, job, JobState.CANCELLED, expired_at=now)
         elif job.attempt - job.free_attempts >= policy.max_attempts:
             failed += end(
                 session,
@@ -50,9 +51,10 @@ def sweep(session: Session, now: datetime, policy: RetryPolicy) -> Swept:
                 job,
                 JobState.FAILED,
                 AttemptsExhausted(f"The lease of attempt {job.attempt} ran out and no attempt is left."),
+                expired_at=now,
             )
         else:
-            requeued += give_back(session, now, job.id, job.attempt)
+            requeued += give_back(session, now, job.id, job.attempt, expired_at=now)
     late = session.exec(
         select(JobRow)
         .where(
