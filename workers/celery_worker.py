@@ -7,6 +7,7 @@ drains itself: stop claiming, wait, give back, shut down, and leave the process 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -60,6 +61,7 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
         _start_thread(_leave_in_any_case, "last-resort", runtime)
 
     celery_signals.worker_shutting_down.connect(on_shutdown, weak=False)
+    celery_signals.setup_logging.connect(_keep_logs, weak=False)
     _start_thread(_stop_when_dead, "watch-engine", runtime)
     queues = [tier_queue(tier) for tier in runtime.tiers] + [worker_queue(runtime.id)]
     app.worker_main(
@@ -73,7 +75,6 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
             "--without-gossip",
             "--without-mingle",
             "--without-heartbeat",
-            "--loglevel=WARNING",
         ]
     )
     drained.wait(timeout=1.0)
@@ -88,6 +89,11 @@ def end_children() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def _keep_logs(**_: Any) -> None:
+    """Keep the process's own logging: Celery would set its level, WARNING, for everything. That it is called is enough."""
+    logging.getLogger("celery").setLevel(logging.WARNING)
 
 
 def _start_thread(target: Callable[..., None], name: str, *args: Any) -> None:

@@ -93,6 +93,8 @@ def _check_runs(rig: Rig, states: dict[str, tuple[str, int]]) -> None:
     until(lambda: not under_way(), "I6: the engines' end of every request", timeout=10)
     entries = rig.entries()
     started = Counter(e.request for e in entries if e.what == "started")
+    unclaimed = set(started) - {f"{job}:{attempt}" for job, attempt in claims}
+    assert not unclaimed, f"I2: no worker says that it claimed {sorted(unclaimed)[:3]}"
     assert all(times == 1 for times in started.values()), f"I4: one attempt ran twice: {started.most_common(3)}"
     ended = {e.request: e.sha256 for e in entries if e.what == "ended"}
     with rig.database.read() as session:

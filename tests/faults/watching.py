@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tests.fakes.ledger import Entry
 from tests.faults.rig import Rig
@@ -24,18 +24,26 @@ def runs_of(rig: Rig, pid: int) -> list[Entry]:
     return [entry for entry in open_runs(rig.entries()).values() if entry.pid == pid]
 
 
+def reruns(rig: Rig, requests: Collection[str], at: float) -> list[float | None]:
+    """For each run that a fault cut short: seconds from the fault until the job's next run, or None if it had none."""
+    begun = [e for e in rig.entries() if e.what == "started"]
+    found: list[float | None] = []
+    for request in requests:
+        job, _, attempt = request.rpartition(":")
+        later = [e.at - at for e in begun if e.job == job and e.attempt > int(attempt)]
+        found.append(min(later, default=None))
+    return found
+
+
 def recoveries(rig: Rig, at: Mapping[int, float]) -> list[float]:
-    """For every run that a fault cut short: seconds from the fault until the job's next run began.
+    """The same for every run that was open in a process when it was killed.
 
     Args:
         rig: The rig.
-        at: When each process was hit.
+        at: When each process was killed.
     """
-    entries = rig.entries()
-    begun = {(e.job, e.attempt): e for e in entries if e.what == "started"}
     found: list[float] = []
-    for entry in open_runs(entries).values():
-        later = [e.at for (job, attempt), e in begun.items() if job == entry.job and attempt > entry.attempt]
-        if entry.pid in at and later:
-            found.append(min(later) - at[entry.pid])
+    for pid, moment in at.items():
+        cut = [entry.request for entry in runs_of(rig, pid)]
+        found += [seconds for seconds in reruns(rig, cut, moment) if seconds is not None]
     return found
