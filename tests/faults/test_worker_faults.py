@@ -1,0 +1,107 @@
+"""F12, F18, F19, F20: workers that freeze, are told to stop, or whose clocks are wrong."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from service.domain.jobs import JobState
+from tests.fakes import ledger
+from tests.faults import audit
+from tests.faults.conftest import MakeRig
+from tests.faults.processes import until
+from tests.faults.report import Row, percentile
+from tests.faults.rig import SHORT, Fake, Rig
+from tests.faults.watching import open_runs, reruns, runs_of
+
+
+def test_f12_stale_worker(rig: Rig, row: Row, long: bool) -> None:
+    """A worker freezes for three leases with jobs in hand: they run elsewhere, and what it then brings is refused."""
+    rig.start_workers(2)
+    hits: list[tuple[set[str], float]] = []
+    for _ in range(20 if long else 2):
+        rig.ask(max(0, 10 - rig.open_jobs()))
+        victim = rig.random.choice(rig.running)
+        until(lambda w=victim: runs_of(rig, w.pid), "the victim at work", pause=0.02)
+        caught = {entry.request for entry in runs_of(rig, victim.pid)}
+        hits.append((caught, ledger.now()))
+        victim.freeze()
+        time.sleep(3 * SHORT["lease_seconds"])
+        victim.thaw()
+        row.times += 1
+    rig.settle()
+    rig.assert_succeeded()
+    refused = sum(
+        len(w.events("lease_lost")) + sum(e["outcome"] == "fenced_off" for e in w.events("attempt_failed"))
+        for w in rig.workers
+    )
+    assert refused
+    for caught, at in hits:
+        row.recovery += [seconds for seconds in reruns(rig, caught, at) if seconds is not None]
+    row.figures["late attempts refused"] = refused
+
+
+def test_f18_cancel_storm(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
+    """Many jobs are cancelled at once, half of them while they run: the engine stops, and nothing is stored."""
+    places = 100 if long else 12
+    rig = make_rig(sqlite_url, fake=Fake(output_tokens=60, output_tokens_per_second=1.0), places=places)
+    rig.start_workers(2)
+    ids = rig.ask(400 if long else 48)
+    until(lambda: len(open_runs(rig.entries())) == 2 * places, "both engines full")
+    running = {entry.job for entry in open_runs(rig.entries()).values()}
+    asked = {job_id: rig.cancel(job_id) for job_id in ids}
+    rig.settle()
+    row.times = len(ids)
+    assert {r.state for r in rig.rows(ids)} == {JobState.CANCELLED}
+    until(lambda: not open_runs(rig.entries()), "the engines' end of every request", timeout=20)
+    ended = {e.job: e.at for e in rig.entries() if e.what == "aborted"}
+    assert running <= set(ended)
+    # A lease that was lost meanwhile made a run that was aborted before it was cancelled.
+    took = [max(0.0, ended[job_id] - asked[job_id]) for job_id in running]
+    row.figures |= {"cancel to abort p50 s": percentile(took, 0.5), "p99 s (goal 1)": percentile(took, 0.99)}
+
+
+@pytest.mark.timeout(280)
+def test_f19_clock_skew(make_rig: MakeRig, database_url: str, row: Row, long: bool) -> None:
+    """Workers' clocks are ten minutes fast and slow: leases are on the database's clock, so none is lost for it."""
+    rig = make_rig(database_url, jobs={"lease_seconds": 6.0, "heartbeat_seconds": 1.0})
+    fast, slow = (rig.start_worker(skew_seconds=s, wait=False) for s in (600, -600))
+    for worker in (fast, slow):
+        worker.wait_for("worker_ready")
+    rig.start_worker()
+    until_ = time.monotonic() + (60 if long else 4)
+    while time.monotonic() < until_:
+        rig.ask(max(0, 15 - rig.open_jobs()))
+        time.sleep(0.2)
+    rig.settle()
+    row.times = 3
+    rig.assert_succeeded()
+    assert all(worker.claims() for worker in (fast, slow))
+    false = sum(move.after == "queued" for move in audit.moves(rig.database))
+    row.figures["leases lost"] = false
+    assert false == 0
+
+
+def test_f20_rolling_deploy(rig: Rig, row: Row, long: bool) -> None:
+    """Workers are stopped one by one under load: they finish or give back, without penalty, and leave in time."""
+    rig.fake.output_tokens_per_second = 3.0  # 4 s an answer, which is more than a drain waits
+    rig.start_workers(2)
+    exits: list[float] = []
+    for _ in range(20 if long else 3):
+        rig.ask(max(0, 12 - rig.open_jobs()))
+        old = rig.running[0]
+        until(lambda w=old: runs_of(rig, w.pid), "the old one at work", pause=0.02)
+        rig.start_worker()
+        at = time.monotonic()
+        old.terminate()
+        assert old.wait() == 0, old.tail()
+        exits.append(time.monotonic() - at)
+        row.times += 1
+    rig.settle()
+    rig.assert_succeeded()
+    given_back = sum(len(w.events("stopped")) for w in rig.workers)
+    penalised = [r.id for r in rig.rows() if r.attempt - r.free_attempts > 1]
+    row.figures |= {"exit s (max)": max(exits), "given back": given_back, "attempts counted": len(penalised)}
+    assert given_back
+    assert not penalised
