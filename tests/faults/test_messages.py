@@ -26,10 +26,11 @@ def extra_runs(rig: Rig) -> int:
 def test_f05_redis_flushall(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
     """Everything in the broker is deleted while jobs wait: the sweep rings again, and all are answered."""
     rig = make_rig(sqlite_url, fake=QUICK)
-    rig.start_workers(2)
     count = 500 if long else 60
     rig.ask(count)
     with rig.broker.client() as client:
+        client.flushall()
+        rig.start_workers(2)
         for _ in range(count // 20):
             client.flushall()
             row.times += 1

@@ -16,14 +16,17 @@ from tests.faults.rig import SHORT, Fake, Rig
 from tests.faults.watching import open_runs, reruns, runs_of
 
 
-def test_f12_stale_worker(rig: Rig, row: Row, long: bool) -> None:
+def test_f12_stale_worker(either_rig: Rig, row: Row, long: bool) -> None:
     """A worker freezes for three leases with jobs in hand: they run elsewhere, and what it then brings is refused."""
+    rig = either_rig
     rig.start_workers(2)
     hits: list[tuple[set[str], float]] = []
     for _ in range(20 if long else 2):
-        rig.ask(max(0, 10 - rig.open_jobs()))
+        rig.ask(max(0, 16 - rig.open_jobs()))
         victim = rig.random.choice(rig.running)
-        until(lambda w=victim: runs_of(rig, w.pid), "the victim at work", pause=0.02)
+        # Full, so that it claims nothing at that moment: frozen inside a write, it would hold SQLite's lock as well.
+        until(lambda w=victim: len(runs_of(rig, w.pid)) == 4, "the victim full of work", pause=0.02)
+        time.sleep(0.1)
         caught = {entry.request for entry in runs_of(rig, victim.pid)}
         hits.append((caught, ledger.now()))
         victim.freeze()
@@ -32,6 +35,7 @@ def test_f12_stale_worker(rig: Rig, row: Row, long: bool) -> None:
         row.times += 1
     rig.settle()
     rig.assert_succeeded()
+    until(lambda: not open_runs(rig.entries()), "the end of the late runs")
     refused = sum(
         len(w.events("lease_lost")) + sum(e["outcome"] == "fenced_off" for e in w.events("attempt_failed"))
         for w in rig.workers
