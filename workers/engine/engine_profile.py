@@ -43,6 +43,8 @@ class EngineProfile:
         max_num_queued_reqs: Requests in the engine at once before it refuses; None for no limit.
         max_num_queued_tokens: Prompt tokens waiting in the engine before it refuses; None for no limit.
         enforce_eager: No compilation and no CUDA graphs: starts faster.
+        bind_cores: Pin one thread to each core of a CPU engine and keep one core free for its scheduler. False uses every
+            core and leaves their sharing to the system.
         tensor_parallel_size: GPUs the model is spread over.
         dtype: Type of the weights; ``auto`` is the model's.
         quantization: How the weights are quantised; None is as the model says.
@@ -76,6 +78,7 @@ class EngineProfile:
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     enforce_eager: bool = False
+    bind_cores: bool = True
     tensor_parallel_size: int = 1
     dtype: str = "auto"
     quantization: str | None = None

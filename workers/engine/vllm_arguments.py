@@ -58,6 +58,7 @@ def engine_arguments(
         # Our own step logger is added at start; the default ones would write a line every ten seconds.
         "disable_log_stats": True,
         "enable_log_requests": False,
+        "use_tqdm_on_load": False,
         **_optional(profile),
         **_prefill_limit(profile, version),
         **_offload(profile),

@@ -93,7 +93,7 @@ class VllmEngine:
                 "or set LONGREAD_MODEL__PATH to the folder of yours."
             )
         version = installed_version()
-        _set_environment()
+        _set_environment(self._profile)
         from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - seconds; and after the environment
         from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415
 
@@ -111,6 +111,9 @@ class VllmEngine:
         if self._llm is None or self._stopped:
             return
         self._stopped = True
+        # Otherwise vLLM reports the end of its own core as an error, with a stack trace.
+        if self._llm.output_handler is not None:
+            self._llm.output_handler.cancel()
         await asyncio.to_thread(self._llm.shutdown, timeout_seconds)
 
     def _read_back(self, version: tuple[int, ...]) -> EngineInfo:
@@ -308,18 +311,23 @@ def installed_version() -> tuple[int, ...]:
     return version
 
 
-def _set_environment() -> None:
+def _set_environment(profile: EngineProfile) -> None:
     """What vLLM reads from the environment; set before it is imported and inherited by its processes."""
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "0"
-    for name, value in {
+    defaults = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
+        # Its warnings are about choices made on purpose: about thirty lines a start.
+        "VLLM_LOGGING_LEVEL": "ERROR",
         # Block hashes must be the same after a restart, or what lies on disk is never found again.
         "PYTHONHASHSEED": "0",
-    }.items():
+    }
+    if profile.device == "cpu" and not profile.bind_cores:
+        # Threads that wait for each other by spinning take the cores from the ones they wait for.
+        defaults |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_WAIT_POLICY": "passive"}
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
 

@@ -28,8 +28,8 @@ def host(engine: FakeEngine) -> Iterator[EngineHost]:
     host.shutdown()
 
 
-def request(name: str = "a:1", **fields: int) -> EngineRequest:
-    return EngineRequest(request_id=name, prompt_ids=range(1, 50), **{"max_output_tokens": 400, **fields})
+def request(name: str = "a:1", max_output_tokens: int = 400) -> EngineRequest:
+    return EngineRequest(request_id=name, prompt_ids=range(1, 50), max_output_tokens=max_output_tokens)
 
 
 def running(host: EngineHost, name: str = "a:1") -> concurrent.futures.Future[object]:
@@ -59,12 +59,11 @@ def test_cancel_of_an_unknown_id_is_ignored(host: EngineHost):
 
 
 def test_many_threads_share_one_engine(host: EngineHost):
+    def ask(number: int) -> int:
+        return host.submit(request(f"q{number}:1", max_output_tokens=3), lambda _: None).result(10).output_tokens
+
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        asked = [
-            pool.submit(lambda n=n: host.submit(request(f"q{n}:1", max_output_tokens=3), lambda _: None).result(10))
-            for n in range(16)
-        ]
-        assert [f.result().output_tokens for f in asked] == [3] * 16
+        assert list(pool.map(ask, range(16))) == [3] * 16
 
 
 def test_a_second_request_of_the_same_id_does_not_hide_the_first(host: EngineHost):

@@ -61,6 +61,11 @@ def test_a_processor_without_wide_vectors_computes_in_float32():
     assert (fast.dtype, fast.kv_cache_dtype) == ("auto", "fp8")
 
 
+@pytest.mark.parametrize(("cores", "bound"), [(2, False), (8, False), (64, True)])
+def test_few_cores_are_all_used_and_shared(cores: int, bound: bool):
+    assert derive_profile(small_model(), [TIERS["8k"]], cpu(cores=cores)).bind_cores is bound
+
+
 def test_narrow_heads_keep_the_models_type_on_a_processor():
     assert derive_profile(small_model(head_dim=80), [TIERS["8k"]], cpu()).kv_cache_dtype == "auto"
 

@@ -44,6 +44,7 @@ def _every() -> set[str]:
         "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill", "max_num_batched_tokens", "max_num_seqs",
         "enforce_eager", "tensor_parallel_size", "gpu_memory_utilization", "scheduling_policy", "watermark",
         "max_num_queued_reqs", "max_num_queued_tokens", "shutdown_timeout", "disable_log_stats", "enable_log_requests",
+        "use_tqdm_on_load",
         "hf_overrides", "block_size", "kv_cache_memory_bytes", "quantization", "cpu_offload_gb", "attention_backend",
         "structured_outputs_config", "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive",
         "kv_transfer_config", "enable_lora", "max_loras", "max_lora_rank",
