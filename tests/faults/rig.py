@@ -86,6 +86,7 @@ class Rig:
         nursery: Nursery,
         *,
         broker_url: str | None = None,
+        data_dir: Path | None = None,
         append_only: bool = False,
         seed: int = 0,
         fake: Fake | None = None,
@@ -110,7 +111,7 @@ class Rig:
         }
         for name, group in settings.items():
             self.groups[name] = {**self.groups.get(name, {}), **group}
-        self.settings = Settings(data_dir=folder / "data", tiers=TIERS, **self.groups)  # type: ignore[arg-type]
+        self.settings = Settings(data_dir=data_dir or folder / "data", tiers=TIERS, **self.groups)  # type: ignore[arg-type]
         self.tiers = self.settings.tier_table()
         self.database = Database(database_url, durable=True)
         audit.install(database_url)
