@@ -10,6 +10,9 @@ import psutil
 from service.cli.exits import CommandFailed, Exit
 
 _BACKLOG = 2048
+_UNREAD_MILLISECONDS = 20_000
+"""A client that takes nothing of what was sent for this long is disconnected by the kernel (Linux). A server cannot do
+it alone: closing a connection waits until what was written is taken."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -21,6 +24,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MILLISECONDS)
     try:
         listener.bind((host, port))
         listener.listen(_BACKLOG)
