@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from sqlmodel import col, select
+from sqlmodel import Session, col, select
 
 from service.cli.sockets import free_port
 from service.domain.documents import DocumentStatus
@@ -123,6 +123,7 @@ class Rig:
         self.api_port = free_port()
         self.accepted: list[str] = []
         self.tenants: dict[str, str] = {}
+        self._asked = 0
         self._documents: dict[tuple[str, str], DocumentRow] = {}
 
     # -- processes ------------------------------------------------------------------------------------------------
@@ -227,35 +228,59 @@ class Rig:
         priority: Priority = Priority.INTERACTIVE,
     ) -> list[str]:
         """Accept questions as the API does, one transaction each, and return their jobs' ids."""
-        document = self.document(tenant, tier)
-        placer = placer_for(self.settings.jobs, self.tiers)
+        self.document(tenant, tier)
         new: list[str] = []
-        for number in range(count):
-            words = f"{text} ({len(self.accepted) + number})"
-            suffix = self.encoder.suffix([], words)
-            question = NewQuestion(
-                words, self.encoder.count(words), 64, len(suffix) + 64, deadline_seconds=deadline_seconds,
-                priority=priority,
-            )  # fmt: skip
+        for _ in range(count):
             with self.database.write() as session:
-                now = self.database.now(session)
-                _, job = questions.ask(session, now, tenant, document, question, tier, placer)
+                job = self._ask(session, text, tenant, tier, deadline_seconds=deadline_seconds, priority=priority)
                 session.flush()
                 bell = jobs.bell(job)
+                now = self.database.now(session)
                 alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds, kind="engine")
             if ring:
                 self.bell.ring([bell], maintenance.served_tiers(alive))
+            self._accepted(job)
             new.append(job.id)
-            self.tenants[job.id] = tenant
-        self.accepted += new
         return new
+
+    def ask_at_once(self, count: int, *, tier: str) -> list[str]:
+        """Accept many questions in one transaction and ring for none."""
+        self.document(DEFAULT_TENANT, tier)
+        with self.database.write() as session:
+            made = [self._ask(session, "Which pump?", DEFAULT_TENANT, tier) for _ in range(count)]
+        for job in made:
+            self._accepted(job)
+        return [job.id for job in made]
+
+    def _ask(
+        self,
+        session: Session,
+        text: str,
+        tenant: str,
+        tier: str,
+        *,
+        deadline_seconds: float | None = None,
+        priority: Priority = Priority.INTERACTIVE,
+    ) -> JobRow:
+        self._asked += 1
+        words = f"{text} ({self._asked})"
+        question = NewQuestion(
+            words, self.encoder.count(words), 64, len(self.encoder.suffix([], words)) + 64,
+            deadline_seconds=deadline_seconds, priority=priority,
+        )  # fmt: skip
+        document = self._documents[tenant, tier]
+        placer = placer_for(self.settings.jobs, self.tiers)
+        return questions.ask(session, self.database.now(session), tenant, document, question, tier, placer)[1]
+
+    def _accepted(self, job: JobRow) -> None:
+        self.accepted.append(job.id)
+        self.tenants[job.id] = job.tenant_id
 
     def accept(self, job_of_question: str, tenant: str = DEFAULT_TENANT) -> None:
         """Count a question that the API answered 202 among the accepted."""
         with self.database.read() as session:
             _, job = questions.get(session, tenant, job_of_question)
-        self.accepted.append(job.id)
-        self.tenants[job.id] = tenant
+        self._accepted(job)
 
     def cancel(self, job_id: str) -> float:
         """Ask for a job's cancellation as the API does. Returns the moment it was committed."""
@@ -264,6 +289,12 @@ class Rig:
             assert job is not None
             jobs.request_cancel(session, self.database.now(session), job)
         return ledger.now()
+
+    def cancel_all(self) -> None:
+        """Cancel whatever waits, in one transaction."""
+        with self.database.write() as session:
+            for job in session.exec(select(JobRow).where(JobRow.state == JobState.QUEUED)).all():
+                jobs.request_cancel(session, self.database.now(session), job)
 
     # -- looking --------------------------------------------------------------------------------------------------
 

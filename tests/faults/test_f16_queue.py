@@ -1,0 +1,89 @@
+"""F16 and the figures: a long queue slows neither those who submit nor those who cancel, and drains at the engine's pace."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from service.domain.jobs import JobState
+from tests.faults.clients import Client
+from tests.faults.conftest import MakeRig
+from tests.faults.processes import log_lines
+from tests.faults.report import Row, percentile
+from tests.faults.rig import TIERS, Fake, Rig
+
+NAMES = [str(tier["name"]) for tier in TIERS]
+
+
+def fill(rig: Rig, count: int) -> list[str]:
+    """Accept jobs over all tiers, many in one transaction as a batch does. Nothing is rung."""
+    return [i for tier in NAMES for i in rig.ask_at_once(count // len(NAMES), tier=tier)]
+
+
+@pytest.mark.timeout(280)
+def test_f16_queue_10k(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
+    """Jobs wait in four tiers: each tier is served in order, none starves, and one deep in the queue is cancelled."""
+    count = 2_000 if long else 160
+    rig = make_rig(sqlite_url, fake=Fake(2, output_tokens_per_second=None))
+    ids = fill(rig, count)
+    deep = ids[count // len(NAMES) - 1 :: count // len(NAMES)]
+    took = [_timed(rig, job_id) for job_id in deep]
+    rig.start_worker()
+    rig.settle(timeout=600)
+    row.times = count
+    rig.assert_succeeded([i for i in ids if i not in deep])
+    assert {r.state for r in rig.rows(deep)} == {JobState.CANCELLED}
+    claimed = [(x["tier"], x["job"]) for x in log_lines(rig.workers[0].log) if x.get("event") == "claimed"]
+    for tier in NAMES:
+        order = [job for name, job in claimed if name == tier]
+        assert order == sorted(order), f"{tier} was not served in order"
+    row.figures["cancel deep in the queue s (max)"] = max(took)
+
+
+def _timed(rig: Rig, job_id: str) -> float:
+    started = time.monotonic()
+    rig.cancel(job_id)
+    return time.monotonic() - started
+
+
+@pytest.mark.timeout(280)
+def test_submit_beside_a_long_queue(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
+    """Questions are accepted over HTTP while thousands wait and none is served."""
+    rig = make_rig(sqlite_url, limits={"max_queued_tokens_per_tier": 10**9, "min_free_disk_bytes": 0})
+    ids = fill(rig, 10_000 if long else 1_000)
+    rig.start_api()
+    client = Client(rig)
+    new = [client.ask() for _ in range(500 if long else 40)]
+    client.close()
+    assert all(new), client.failures
+    row.times = len(new)
+    submit = client.seconds
+    row.figures |= {
+        "queued": len(ids),
+        "submit p50 s": percentile(submit, 0.5),
+        "p99 s (goal 0.05)": percentile(submit, 0.99),
+    }
+    rig.cancel_all()
+
+
+@pytest.mark.timeout(280)
+def test_drain(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
+    """Jobs of half a second on 32 places: how much of the engine's own pace is left after SQL and the broker."""
+    places, seconds, count = 32, 0.5, 10_000 if long else 320
+    fake = Fake(1, output_tokens_per_second=1 / seconds)
+    rig = make_rig(
+        sqlite_url,
+        fake=fake,
+        places=places,
+        jobs={"lease_seconds": 15.0, "heartbeat_seconds": 3.0, "sweep_seconds": 2.0},
+    )
+    fill(rig, count)
+    rig.start_worker()
+    rig.settle(timeout=1200)
+    row.times = count
+    rig.assert_succeeded()
+    entries = rig.entries()
+    took = max(e.at for e in entries) - min(e.at for e in entries)
+    ideal = count / places * seconds
+    row.figures |= {"drained s": took, "the engine's ideal s": ideal, "share (goal 0.9)": ideal / took}
