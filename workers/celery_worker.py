@@ -49,7 +49,7 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
         runtime.work()
 
     del run_job
-    drained = threading.Event()
+    stopping, drained = threading.Event(), threading.Event()
 
     def drain() -> None:
         wait = 0.0 if runtime.dead.is_set() else runtime.settings.jobs.drain_seconds
@@ -57,6 +57,7 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
         drained.set()
 
     def on_shutdown(**_: Any) -> None:
+        stopping.set()
         _start_thread(drain, "drain")
         _start_thread(_leave_in_any_case, "last-resort", runtime)
 
@@ -77,7 +78,9 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
             "--without-heartbeat",
         ]
     )
-    drained.wait(timeout=1.0)
+    # Celery waits for its own threads; the runtime may work on others (the last resort bounds this).
+    if stopping.is_set():
+        drained.wait()
     runtime.close()
     shutdown()
     end_children()

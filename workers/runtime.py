@@ -1,7 +1,7 @@
 """What every worker process does around its work: claim, hold, renew, stop, record, drain.
 
 One runtime a process. Celery's threads call ``work()`` when a doorbell rings; it claims jobs in SQL until there is
-none for it. A maintenance thread renews all leases in one statement, learns of cancellations and lost leases, and
+none for it. One maintenance thread renews all leases in one statement, learns of cancellations and lost leases, and
 runs the sweeps. Handlers get an ``Attempt`` and either return (they recorded the success themselves, in one
 transaction with the result) or raise.
 """
@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ log = structlog.stdlib.get_logger(__name__)
 # How often a busy worker looks for cancellations; bounds the time from a cancel to the engine's abort.
 _STOP_POLL_SECONDS = 0.3
 _FORGET_AFTER_LEASES = 20.0
+# How long a drain waits until the attempts it stopped have recorded that.
+_RECORD_SECONDS = 5.0
 
 
 class Stopped(Exception):
@@ -137,24 +139,30 @@ class Runtime:
         self._waiting_tenants: list[str] = []
         self._started_at = None
         self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
-        self._thread = threading.Thread(target=self._maintain, name="maintenance", daemon=True)
+        # Two, because a sweep may wait for a broker that does not answer, and no lease may be lost for that.
+        self._threads = [
+            threading.Thread(target=self._keep_leases, name="leases", daemon=True),
+            threading.Thread(target=self._keep_sweeping, name="sweeps", daemon=True),
+        ]
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register the worker and start its maintenance thread.
+        """Register the worker and start its maintenance threads.
 
         Raises:
             DatabaseUnavailable: The worker cannot be registered.
         """
         self._beat()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         log.info("worker_ready", worker=self.id, tiers=self.tiers, places=self.places)
 
     def drain(self, *, wait_seconds: float) -> None:
         """Stop claiming; wait for running jobs; give back, without penalty, what is still running then.
 
-        When the engine is dead there is nothing to wait for, and the jobs under it are failed attempts.
+        Returns when that is recorded, or after a few seconds more. When the engine is dead there is nothing to wait
+        for, and the jobs under it are failed attempts.
         """
         self._draining.set()
         self._beat_or_log()
@@ -165,13 +173,17 @@ class Runtime:
             left = list(self._held.values())
         for attempt in left:
             attempt.stop("engine_dead" if self.dead.is_set() else "drain")
+        until = time.monotonic() + _RECORD_SECONDS
+        while self._held and time.monotonic() < until:
+            time.sleep(0.05)
 
     def close(self) -> None:
-        """Stop the maintenance thread and take the worker off the list."""
+        """Stop the maintenance threads and take the worker off the list."""
         self._draining.set()
         self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5)
         try:
             with self.database.write() as session:
                 workers.leave(session, self.id)
@@ -207,7 +219,7 @@ class Runtime:
     def _claim(self) -> Attempt | None:
         # One claim at a time, because what may be claimed depends on what is held.
         with self._claiming:
-            return None if self._draining.is_set() else self._claim_next()
+            return None if self._draining.is_set() or self.in_flight >= self.places else self._claim_next()
 
     def _claim_next(self) -> Attempt | None:
         with self._lock:
@@ -298,24 +310,28 @@ class Runtime:
 
     # -- maintenance ----------------------------------------------------------------------------------------------
 
-    def _maintain(self) -> None:
-        next_beat = next_sweep = time.monotonic()
+    def _keep_leases(self) -> None:
+        next_beat = time.monotonic()
         while not self._closed.wait(_STOP_POLL_SECONDS):
             now = time.monotonic()
-            try:
-                if now >= next_beat:
-                    next_beat = now + self.settings.jobs.heartbeat_seconds
-                    self._beat()
-                elif self._held:
-                    self._obey_stops()
-                if now >= next_sweep:
-                    next_sweep = now + self.settings.jobs.sweep_seconds
-                    self._sweep()
-            except DatabaseUnavailable as error:
-                log.warning("maintenance_failed", error=error.detail)
-            except Exception:
-                # A defect here must not end the thread: without heartbeats every running job would be lost.
-                log.exception("maintenance_crashed")
+            if now >= next_beat:
+                next_beat = now + self.settings.jobs.heartbeat_seconds
+                self._guarded(self._beat)
+            elif self._held:
+                self._guarded(self._obey_stops)
+
+    def _keep_sweeping(self) -> None:
+        while not self._closed.wait(self.settings.jobs.sweep_seconds):
+            self._guarded(self._sweep)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except DatabaseUnavailable as error:
+            log.warning("maintenance_failed", error=error.detail)
+        except Exception:
+            # A defect here must not end the thread: without heartbeats every running job would be lost.
+            log.exception("maintenance_crashed")
 
     def _beat_or_log(self) -> None:
         try:
@@ -383,7 +399,18 @@ class Runtime:
             rung = doorbell.rung(self._redis, waiting)
         except redis.RedisError as error:
             log.warning("broker_away", error=type(error).__name__)
+            self._work_without_bells(waiting)
             return
         missing = maintenance.bells_missing(waiting, rung, window=WINDOW)
         if missing:
             log.info("doorbells_topped_up", rung=self.bell.top_up(missing, self.served))
+        else:
+            # Bells lie in the queue. With room here that means that Celery has not found the broker again: it waits
+            # up to 30 s between its tries.
+            self._work_without_bells(waiting)
+
+    def _work_without_bells(self, waiting: Mapping[str, int]) -> None:
+        """Claim on threads of our own while no bell reaches this process: jobs wait for workers, not for Redis."""
+        mine = sum(waiting.get(tier, 0) for tier in self._claimable())
+        for _ in range(min(mine, self.places - self.in_flight)):
+            threading.Thread(target=self.work, name="no-bells", daemon=True).start()

@@ -44,8 +44,15 @@ class Proxy:
         return self._call(cut())
 
     def close(self) -> None:
+        async def end() -> None:
+            self._server.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
         self.cut()
-        self._loop.call_soon_threadsafe(self._server.close)
+        self._call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         self._loop.close()
@@ -67,6 +74,8 @@ class Proxy:
             await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
         finally:
             self._writers -= {writer, far_writer}
+            writer.transport.abort()
+            far_writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         half_open = False
