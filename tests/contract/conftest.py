@@ -16,7 +16,7 @@ from service.settings import bundled_model_dir
 from service.tokens.chat import ChatLayout
 from service.tokens.tokenizer import Tokenizer
 from tests.fakes.engine import FakeBehaviour, FakeEngine
-from workers.engine.device import cpu_device
+from workers.engine.device import detect_device
 from workers.engine.engine import Engine, EngineDelta, EngineRequest, EngineResult
 from workers.engine.host import EngineHost
 from workers.engine.profiles import EngineOverrides, derive_profile
@@ -25,6 +25,10 @@ from workers.engine.vllm_engine import VllmEngine
 from workers.model.prepare import prepare
 
 CONTEXT = 2048
+
+
+# vLLM never closes its socket context, which warns when it is collected; held here, that comes after the tests.
+_KEPT: list[VllmEngine] = []
 
 
 @dataclass
@@ -78,18 +82,25 @@ def engine_model_dir() -> Path:
     return bundled_model_dir()
 
 
+def small_engine(model_dir: Path) -> VllmEngine:
+    """vLLM with the small model and little memory, not started."""
+    profile = derive_profile(
+        ModelShape.read(model_dir),
+        [Tier("2k", CONTEXT, 512)],
+        detect_device(),
+        EngineOverrides(cpu_kv_bytes=512 * 1024**2, enforce_eager=True),
+    )
+    engine = VllmEngine(model_dir, profile)
+    _KEPT.append(engine)
+    return engine
+
+
 @pytest.fixture(scope="session")
 def vllm_subject(engine_model_dir: Path) -> Iterator[Subject]:
     tokenizer = Tokenizer.load(engine_model_dir)
     layout = ChatLayout.derive(engine_model_dir, "You answer questions about the document below.")
     head, to_assistant = tokenizer.encode_control(layout.head), tokenizer.encode_control(layout.to_assistant)
-    profile = derive_profile(
-        ModelShape.read(engine_model_dir),
-        [Tier("2k", CONTEXT, 512)],
-        cpu_device(),
-        EngineOverrides(cpu_kv_bytes=512 * 1024**2),
-    )
-    engine = VllmEngine(engine_model_dir, profile)
+    engine = small_engine(engine_model_dir)
     host = EngineHost(engine)
     host.start()
 

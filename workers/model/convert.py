@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # What llama.cpp calls the pre-tokenizer, to what tokenizer.json needs. transformers 5.19 does not read the name and writes
-# GPT-2's split, which takes "2026" as one piece; SmolLM2 was trained on single digits.
+# GPT-2's split. SmolLM2 was trained on digits cut off first: white space before numbers, as in tables, has other ids.
 _PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
     "smollm": {
         "type": "Sequence",
