@@ -7,7 +7,7 @@ import pytest
 
 from service.errors import SettingsError
 from tests.unit.engine.sizes import TIERS, cpu, h200, qwen_7b, small_model
-from workers.engine import vllm_engine
+from workers.engine import vllm_install
 from workers.engine.engine_profile import Adapter, EngineProfile
 from workers.engine.profiles import derive_profile
 from workers.engine.vllm_arguments import engine_arguments
@@ -99,19 +99,19 @@ def test_a_missing_argument_is_refused():
 def test_a_version_that_must_not_serve_is_refused(monkeypatch: pytest.MonkeyPatch, version: str | None, words: str):
     installed(monkeypatch, version)
     with pytest.raises(SettingsError, match=words):
-        vllm_engine.installed_version()
+        vllm_install.installed_version()
 
 
 @pytest.mark.parametrize("version", ["0.26.0", "0.32.0", "0.33.1.post1"])
 def test_the_versions_that_serve(monkeypatch: pytest.MonkeyPatch, version: str):
     installed(monkeypatch, version)
-    assert vllm_engine.installed_version()[:2] == tuple(int(n) for n in version.split(".")[:2])
+    assert vllm_install.installed_version()[:2] == tuple(int(n) for n in version.split(".")[:2])
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
     def find(package: str) -> str:
         if version is None or package != "vllm":
-            raise vllm_engine.importlib.metadata.PackageNotFoundError
+            raise vllm_install.importlib.metadata.PackageNotFoundError
         return version
 
-    monkeypatch.setattr(vllm_engine.importlib.metadata, "version", find)
+    monkeypatch.setattr(vllm_install.importlib.metadata, "version", find)
