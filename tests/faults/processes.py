@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
-
-from tests.faults.nursery import Nursery
 
 PATIENCE_SECONDS = 90.0
 """Longest wait for anything that must come, on a machine that others use too."""
@@ -40,13 +38,21 @@ def log_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+class Starter(Protocol):
+    """What started a process and knows how it ended: ``Nursery`` or ``Plain``."""
+
+    def status(self, pid: int) -> int | None: ...
+
+    def wait(self, pid: int, timeout: float) -> int: ...
+
+
 @dataclass(eq=False)
 class Process:
     """One process with a session of its own, so that a signal to its group hurts it and its children alike."""
 
     pid: int
     log: Path
-    nursery: Nursery
+    nursery: Starter
 
     @property
     def status(self) -> int | None:

@@ -69,8 +69,13 @@ class Rig:
         database_url: A fresh, migrated database.
         model_dir: A model folder without weights.
         nursery: Starts its processes.
-        broker: Started already; None makes one.
+        broker_url: How the processes reach the broker, if not directly.
+        data_dir: The product's data directory; None puts it into the folder.
+        has_ledger: Its engines write one; real ones do not.
+        append_only: The broker keeps what it is given on disk.
         seed: Of everything that is drawn in it.
+        fake: How its fake engines answer.
+        places: Jobs a worker runs at once.
         settings: Groups of settings over those of the rig.
 
     Attributes:
@@ -87,6 +92,7 @@ class Rig:
         *,
         broker_url: str | None = None,
         data_dir: Path | None = None,
+        has_ledger: bool = True,
         append_only: bool = False,
         seed: int = 0,
         fake: Fake | None = None,
@@ -99,6 +105,7 @@ class Rig:
         self.random = random.Random(seed)
         self.fake = fake or Fake()
         self.ledger_path = folder / "ledger"
+        self.has_ledger = has_ledger
         self.broker = Broker(folder / "broker", append_only=append_only)
         self.broker.start()
         self.groups: dict[str, Any] = {
@@ -107,7 +114,7 @@ class Rig:
             "model": {"path": str(model_dir)},
             "limits": {"min_free_disk_bytes": 0},
             "engine": {"concurrency": places, "silent_seconds": 1.0, "canary_seconds": 1.0},
-            "jobs": SHORT | settings.pop("jobs", {}),
+            "jobs": SHORT,
         }
         for name, group in settings.items():
             self.groups[name] = {**self.groups.get(name, {}), **group}
@@ -226,13 +233,14 @@ class Rig:
         ring: bool = True,
         deadline_seconds: float | None = None,
         priority: Priority = Priority.INTERACTIVE,
+        max_output_tokens: int = 64,
     ) -> list[str]:
         """Accept questions as the API does, one transaction each, and return their jobs' ids."""
         self.document(tenant, tier)
         new: list[str] = []
         for _ in range(count):
             with self.database.write() as session:
-                job = self._ask(session, text, tenant, tier, deadline_seconds=deadline_seconds, priority=priority)
+                job = self._ask(session, text, tenant, tier, deadline_seconds, priority, max_output_tokens)
                 session.flush()
                 bell = jobs.bell(job)
                 now = self.database.now(session)
@@ -258,16 +266,21 @@ class Rig:
         text: str,
         tenant: str,
         tier: str,
-        *,
         deadline_seconds: float | None = None,
         priority: Priority = Priority.INTERACTIVE,
+        max_output_tokens: int = 64,
     ) -> JobRow:
         self._asked += 1
         words = f"{text} ({self._asked})"
+        suffix = len(self.encoder.suffix([], words))
         question = NewQuestion(
-            words, self.encoder.count(words), 64, len(self.encoder.suffix([], words)) + 64,
-            deadline_seconds=deadline_seconds, priority=priority,
-        )  # fmt: skip
+            words,
+            self.encoder.count(words),
+            max_output_tokens,
+            suffix + max_output_tokens,
+            deadline_seconds=deadline_seconds,
+            priority=priority,
+        )
         document = self._documents[tenant, tier]
         placer = placer_for(self.settings.jobs, self.tiers)
         return questions.ask(session, self.database.now(session), tenant, document, question, tier, placer)[1]

@@ -165,6 +165,25 @@ def test_f13_reaper_vs_worker(database: Database, document_id: str, row: Row, lo
     row.figures["violations"] = 0
 
 
+@pytest.mark.parametrize("late", ["finish", "renew", "fail", "retry", "stop", "give_back"])
+def test_f12_what_a_stale_attempt_writes_matches_no_row(database: Database, document_id: str, late: str) -> None:
+    """The same with the two attempts one after the other: the next one runs, then it has ended."""
+    scene = Scene(database, document_id, expired=True, attempt=1, cancelled=False)
+    with database.write() as session:
+        assert scene.reap_and_claim(session)
+    running = scene.row()
+    with database.write() as session:
+        assert not getattr(scene, late)(session)
+    assert scene.row() == running
+    with database.write() as session:
+        assert jobs.succeed(session, database.now(session), scene.id, running.attempt)
+    ended = scene.row()
+    scene.attempt = running.attempt
+    with database.write() as session:
+        assert not getattr(scene, late)(session)
+    assert scene.row() == ended
+
+
 def test_f13_heartbeat_vs_worker(database: Database, document_id: str, row: Row, long: bool) -> None:
     """A worker's own heartbeat renews the lease while the worker records how an attempt ended: the end is recorded."""
     draw = random.Random(14)

@@ -16,13 +16,16 @@ from tests.faults.rig import SHORT, Fake, Rig
 from tests.faults.watching import open_runs, reruns, runs_of
 
 
-def test_f12_stale_worker(either_rig: Rig, row: Row, long: bool) -> None:
-    """A worker freezes for three leases with jobs in hand: they run elsewhere, and what it then brings is refused."""
-    rig = either_rig
+def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: bool) -> None:
+    """A worker freezes for three leases with jobs in hand: they run elsewhere, and what it then brings is refused.
+
+    An answer takes 4.4 s, so that the frozen worker has it whole while the next attempt is at work on it.
+    """
+    rig = make_rig(database_url, fake=Fake(output_tokens=44, output_tokens_per_second=10.0))
     rig.start_workers(2)
     hits: list[tuple[set[str], float]] = []
     for _ in range(20 if long else 2):
-        rig.ask(max(0, 16 - rig.open_jobs()))
+        rig.ask(max(0, 8 - rig.open_jobs()))
         victim = rig.random.choice(rig.running)
         # Full, so that it claims nothing at that moment: frozen inside a write, it would hold SQLite's lock as well.
         until(lambda w=victim: len(runs_of(rig, w.pid)) == 4, "the victim full of work", pause=0.02)
