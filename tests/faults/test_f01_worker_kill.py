@@ -18,7 +18,9 @@ def test_f01_worker_kill9_mid_answer(either_rig: Rig, row: Row, long: bool) -> N
     rig.start_workers(3)
     at: dict[int, float] = {}
     for _ in range(kills):
-        rig.ask(max(0, 24 - rig.open_jobs()), tenant=rig.random.choice(["a", "b"]))
+        more = max(0, 24 - rig.open_jobs())
+        rig.ask(more // 2, tenant="a")
+        rig.ask(more - more // 2, tenant="b")
         victim = rig.random.choice(rig.running)
         until(lambda w=victim: runs_of(rig, w.pid), "the victim at work", pause=0.02)
         at[victim.pid] = ledger.now()

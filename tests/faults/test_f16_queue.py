@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 
 from service.domain.jobs import JobState
 from tests.faults.clients import Client
 from tests.faults.conftest import MakeRig
-from tests.faults.processes import log_lines
+from tests.faults.processes import log_lines, until
 from tests.faults.report import Row, percentile
 from tests.faults.rig import TIERS, Fake, Rig
 
@@ -79,11 +80,15 @@ def test_drain(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None
         jobs={"lease_seconds": 15.0, "heartbeat_seconds": 3.0, "sweep_seconds": 2.0},
     )
     fill(rig, count)
-    rig.start_worker()
+    worker = psutil.Process(rig.start_worker().pid)
+    until(lambda: rig.open_jobs() < count * 0.6, "two fifths of the work", timeout=600, pause=0.2)
+    early = worker.memory_info().rss
     rig.settle(timeout=1200)
+    late = worker.memory_info().rss
     row.times = count
     rig.assert_succeeded()
     entries = rig.entries()
     took = max(e.at for e in entries) - min(e.at for e in entries)
     ideal = count / places * seconds
     row.figures |= {"drained s": took, "the engine's ideal s": ideal, "share (goal 0.9)": ideal / took}
+    row.figures["worker's memory MB per 1k jobs (goal 1)"] = (late - early) / 1e6 / (0.6 * count) * 1000
