@@ -29,9 +29,7 @@ def tier_for_total(table: TierTable, document_tier: str | None) -> Callable[[int
     return choose
 
 
-def current_prefix(
-    database: Database, encoder: PromptEncoder, tiers: TierTable, document: DocumentRow
-) -> Prefix:
+def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable, document: DocumentRow) -> Prefix:
     """The document's prefix under the served model; counted and stored anew when the stored one is another model's.
 
     Raises:
