@@ -15,6 +15,7 @@ from service.cli.demo_host import DemoHost
 from service.cli.demo_story import SUMMARISED, UPLOADED, Story
 from service.cli.exits import CommandFailed, Exit
 from service.cli.output import JsonOption, print_json
+from service.cli.worker import parse_tiers
 
 _SAMPLES = Path(service.__file__).parent.parent / "samples"
 
@@ -29,13 +30,16 @@ def demo(
 
     The exit code is 1 when an answer failed or a follow-up did not reuse at least 95 % of the document's prefix.
     """
+    parse_tiers(tiers)
     missing = [name for name in (UPLOADED, *SUMMARISED) if not (samples / name).is_file()]
     if missing:
         raise CommandFailed(
             Exit.USAGE, f"{samples} has no {missing[0]}; name its folder with --samples.", code="no_samples"
         )
-    # SIGTERM ends the demo as Ctrl-C does, through the same clean-up.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # All of them end the demo through the same clean-up. A shell starts background jobs with SIGINT ignored, so that
+    # one is set as well.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     with tempfile.TemporaryDirectory(prefix="longread-demo-") as folder, DemoHost(Path(folder), tiers) as host:
         url = host.until_ready()
         story = Story(url, samples, quiet=json)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from service.cli.exits import CommandFailed, Exit
 from service.cli.output import err_console
 from service.cli.supervisor.child import Child, Program
+from service.cli.supervisor.supervisor import readable
 from service.cli.supervisor.watch import Guard
 
 _TICK_SECONDS = 0.2
@@ -97,38 +98,34 @@ class DemoHost:
         for line in complete.decode(errors="replace").splitlines():
             if line.startswith("{"):
                 self._take(json.loads(line))
-            elif not self._console.is_terminal:
-                self._console.print(line, style="dim", markup=False)
 
     def _take(self, event: dict[str, Any]) -> None:
-        if "error" in event:
+        """One JSON line of `up`; lines of other shapes are log lines, which the failure shows."""
+        if isinstance(event.get("error"), dict):
             self._error = event["error"]
             return
-        match event["event"]:
+        match event.get("event"):
             case "process":
                 self._states[event["process"]] = event.get("note") or event["state"]
                 if not self._console.is_terminal:
                     self._console.print(f"{event['process']}: {self._states[event['process']]}", style="dim")
             case "ready":
                 self._url = event["url"]
-            case _:
+            case "model" | "stopping" | "stopped":
                 self._console.print(event["detail"], style="dim", markup=False)
+            case _:
+                pass
 
     def _failure(self) -> CommandFailed:
-        kept = self._keep_logs()
         error = self._error or {"detail": "The installation ended unexpectedly.", "lines": self._child.tail()}
-        lines = [*error.get("lines", []), f"All logs: {kept}"]
-        return CommandFailed(
-            Exit.FAILED, "\n".join([error["detail"], *lines]), code="demo_failed", payload={"error": error}
-        )
-
-    def _keep_logs(self) -> Path:
-        """Copy the logs out of the folder, which is about to be removed."""
-        kept = Path(f"{self._folder}-logs")
+        lines = [error["detail"], *map(readable, error.get("lines", []))]
         logs = self._folder / "data" / "logs"
         if logs.is_dir():
+            # Copied out of the folder, which is about to be removed.
+            kept = Path(f"{self._folder}-logs")
             shutil.copytree(logs, kept, dirs_exist_ok=True)
-        return kept
+            lines.append(f"All logs: {kept}")
+        return CommandFailed(Exit.FAILED, "\n".join(lines), code="demo_failed", payload={"error": error})
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ One thread. ``Supervisor`` knows nothing of what it runs; ``service.cli.up`` say
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from service.cli.supervisor.watch import Guard
 
 _TICK_SECONDS = 0.1
 _TRIM_SECONDS = 60.0
+_UNTOLD = frozenset({"timestamp", "logger", "process"})
 
 Observer = Callable[[Sequence[Child]], None]
 """Called after every tick with all children, to show their states."""
@@ -185,7 +187,20 @@ def _failed(child: Child, when: str) -> CommandFailed:
     facts = {"process": name, "log": str(child.log_path), "lines": lines}
     return CommandFailed(
         Exit.FAILED,
-        "\n".join([f"{detail} The end of {child.log_path}:", *lines]),
+        "\n".join([f"{detail} The end of {child.log_path}:", *map(readable, lines)]),
         code="process_failed",
         payload={"error": {"code": "process_failed", "detail": detail, **facts}},
     )
+
+
+def readable(line: str) -> str:
+    """A log line for people: the fields of a JSON one without those that say nothing here."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(fields, dict) or "event" not in fields:
+        return line
+    told = {str(name): value for name, value in fields.items() if name not in _UNTOLD}
+    level, event = told.pop("level", ""), told.pop("event")
+    return " ".join([f"{level}:", f"{event}", *(f"{name}={value}" for name, value in told.items())])

@@ -3,6 +3,7 @@ from typing import Any
 from rich.console import Console
 
 from service.cli.client import render
+from service.cli.supervisor.supervisor import readable
 
 QUESTION: dict[str, Any] = {
     "id": "q_1",
@@ -53,3 +54,10 @@ def test_text_of_documents_is_never_taken_for_markup() -> None:
 def test_errors_show_sentence_and_code() -> None:
     text = shown(render.question(QUESTION | {"answer": None, "error": {"code": "poisoned", "detail": "Two died."}}))
     assert "Two died. (poisoned)" in text
+
+
+def test_log_lines_are_readable() -> None:
+    line = '{"event": "engine_died", "level": "error", "logger": "x", "timestamp": "t", "process": "p", "worker": "w_1"}'
+    assert readable(line) == "error: engine_died worker=w_1"
+    for other in ("plain", "[1, 2]", '{"a": 1}', "{broken"):
+        assert readable(other) == other
