@@ -38,5 +38,8 @@ def test_status(counts: dict[str, int], cancelled: bool, expected: BatchStatus) 
 
 @given(st.dictionaries(st.sampled_from(list(JobState)), st.integers(1, 5)), st.booleans())
 def test_batch_is_open_as_long_as_an_item_is(counts: dict[JobState, int], cancelled: bool) -> None:
-    is_open = status({str(k): n for k, n in counts.items()}, cancelled=cancelled) in (BatchStatus.QUEUED, BatchStatus.RUNNING)
+    is_open = status({str(k): n for k, n in counts.items()}, cancelled=cancelled) in (
+        BatchStatus.QUEUED,
+        BatchStatus.RUNNING,
+    )
     assert is_open == (not set(counts) <= TERMINAL)
