@@ -62,8 +62,10 @@ lint: setup  ## Style, types and import directions.
 faults: setup  ## The fault suite, long; writes bench/results.
 	$(BIN)/pytest -p no:xdist tests/faults --long
 
-bench: setup  ## The benchmarks; writes bench/results.
-	$(BIN)/python -m bench
+bench: setup  ## The whole service beside the bare engine, in small; the GPU's figures are made with bench/ itself.
+	$(BIN)/longread model prepare
+	$(BIN)/python -m bench.service_vs_engine --tiny --out bench/results/service-vs-engine-cpu.json \
+	  --tokenizer "$$($(BIN)/python -c 'from service.settings import bundled_model_dir as d; print(d())')"
 
 clean:  ## Remove what the targets made here, the data directory .longread excepted.
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
