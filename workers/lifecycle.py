@@ -23,6 +23,7 @@ from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
+from workers.engine.spawned import end_with_parent
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
 from workers.secrets import cache_salt, installation_secret
@@ -89,6 +90,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     started = time.monotonic()
     host, profile = build(settings, tiers)
+    end_with_parent()
     host.start()
     log.info("engine_started", seconds=round(time.monotonic() - started, 1), tiers=[t.name for t in tiers])
     secret = installation_secret(settings.data_dir)

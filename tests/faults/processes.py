@@ -83,6 +83,12 @@ class Process:
         self._signal_group(signal.SIGKILL)
         self.wait()
 
+    def kill_alone(self) -> None:
+        """SIGKILL to it, as the kernel does when memory runs out; what it started must notice by itself."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+
     def freeze(self) -> None:
         self._signal_group(signal.SIGSTOP)
 

@@ -91,7 +91,7 @@ def test_f01_f02_f20_with_the_real_engine(make_rig: MakeRig, sqlite_url: str, ro
     held = busy(rig, worker)
     below = tree(worker)
     killed = ledger.now()
-    worker.kill()
+    worker.kill_alone()
     until(lambda: gone(below), "the engine's processes")
     row.figures["F01 kill to nothing left s"] = ledger.now() - killed
 
