@@ -38,6 +38,7 @@ class Row:
         doubled: Jobs with two ends or answers.
         recovery: Seconds from each fault until the work it hit went on.
         figures: What else was measured, by name, with goals where there are.
+        date: When it began (UTC).
     """
 
     fault: str
@@ -49,6 +50,7 @@ class Row:
     doubled: int = 0
     recovery: list[float] = field(default_factory=list[float])
     figures: dict[str, Any] = field(default_factory=dict[str, Any])
+    date: str = field(default_factory=lambda: dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M"))
 
     def add(self, verdict: Verdict) -> None:
         self.jobs += verdict.jobs
@@ -66,7 +68,7 @@ class Row:
         return percentile(self.recovery, 0.99)
 
 
-HEAD = ("fault", "times", "jobs", "runs", "refused", "lost", "doubled", "recovery p50 s", "p99 s", "figures")
+HEAD = ("fault", "times", "jobs", "runs", "refused", "lost", "doubled", "recovery p50 s", "p99 s", "figures", "date")
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -75,7 +77,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in sorted(rows, key=lambda r: r.fault):
         shown = [_shown(row.p50), _shown(row.p99), "; ".join(f"{k} {_shown(v)}" for k, v in row.figures.items())]
         counts = [row.times, row.jobs, row.runs, row.refused, row.lost, row.doubled]
-        lines.append("| " + " | ".join([row.fault, *map(str, counts), *shown]) + " |")
+        lines.append("| " + " | ".join([row.fault, *map(str, counts), *shown, row.date]) + " |")
     return "\n".join(lines)
 
 
@@ -86,8 +88,12 @@ def _shown(value: Any) -> str:
 
 
 def write(rows: Sequence[Row], *, command: str, settings: dict[str, Any]) -> None:
-    """Keep the table in ``bench/results``."""
+    """Keep the table in ``bench/results``. Tests that did not run this time keep their line, which has its date."""
     RESULTS.mkdir(parents=True, exist_ok=True)
+    kept = RESULTS / "faults.json"
+    ran = {row.fault for row in rows}
+    before = [Row(**values) for values in json.loads(kept.read_text())["rows"]] if kept.exists() else []
+    rows = [*rows, *(row for row in before if row.fault not in ran)]
     facts = {
         "command": command,
         "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -96,7 +102,5 @@ def write(rows: Sequence[Row], *, command: str, settings: dict[str, Any]) -> Non
         "settings": settings,
     }
     head = [f"- {name}: {value}" for name, value in facts.items()]
-    text = "# Fault suite\n\n" + "\n".join(head) + "\n\n" + table(rows) + "\n"
-    (RESULTS / "faults.md").write_text(text)
-    values = [vars(row) | {"recovery_p50": row.p50, "recovery_p99": row.p99} for row in rows]
-    (RESULTS / "faults.json").write_text(json.dumps({**facts, "rows": values}, indent=1) + "\n")
+    (RESULTS / "faults.md").write_text("# Fault suite\n\n" + "\n".join(head) + "\n\n" + table(rows) + "\n")
+    kept.write_text(json.dumps({**facts, "rows": [vars(row) for row in rows]}, indent=1) + "\n")
