@@ -66,9 +66,15 @@ class Fleet:
         """
         if tier is None:
             return Waiting(code="document_being_read", detail="The question waits until its document has been read.")
+        return self.unserved(tier) or Waiting(
+            code="waiting_for_worker", detail="The question waits for an engine worker to become free."
+        )
+
+    def unserved(self, tier: str) -> Waiting | None:
+        """What is missing when no live worker takes questions of a tier."""
         served = self.served
         if serving_tier(self.tiers, tier, served) is not None:
-            return Waiting(code="waiting_for_worker", detail="The question waits for an engine worker to become free.")
+            return None
         now = (
             f"Served now: {', '.join(t for t in self.tiers.names if t in served)}." if served else "None is served now."
         )

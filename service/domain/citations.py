@@ -22,12 +22,17 @@ CLOSE = 80.0
 """Least similarity (rapidfuzz token_set_ratio, 0–100) of a close match."""
 
 _SENTENCE = re.compile(r"[^\s].*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n\s*\n)|$)", re.DOTALL)
+_CLAUSE = re.compile(r"[^\s,;:][^,;:]*(?:[,;:](?=\S)[^,;:]*)*")
+_CLAUSE_WORDS = 4
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _DECLINES = re.compile(
     r"\b(?:document|text|manual|report)\b[^.]{0,40}\b(?:does not|doesn't|do not|did not)\b[^.]{0,20}"
     r"\b(?:say|contain|mention|state|provide|specify|include|give)",
     re.IGNORECASE,
 )
+_COVERED = 0.65
+"""Least share of the words of an answer's sentence that the page's sentence must have."""
+_ALIKE = 85.0
 _SHORTEST_EXACT = 12
 """Characters below which a normalised sentence is too short to be told from chance in a long page."""
 
@@ -96,6 +101,19 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return found
 
 
+def clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Offsets of a sentence's clauses of at least four words; a shorter one belongs to the clause before it."""
+    found: list[tuple[int, int]] = []
+    for match in _CLAUSE.finditer(text, start, end):
+        if found and (
+            len(match.group().split()) < _CLAUSE_WORDS or len(text[slice(*found[-1])].split()) < _CLAUSE_WORDS
+        ):
+            found[-1] = (found[-1][0], match.end())
+        else:
+            found.append(match.span())
+    return found
+
+
 class _Normalised:
     """A text folded for comparison, with the way back: case, compatibility forms, white space, hyphens, quotes."""
 
@@ -148,12 +166,24 @@ class PageIndex:
             text = answer[start:end]
             if _DECLINES.search(text) or not any(c.isalnum() for c in text):
                 continue
-            citation = self._exact(text, start, end) or self._close(text, start, end)
-            if citation is None:
-                unsupported.append(Unsupported(start, end, text))
-            else:
-                citations.append(citation)
+            found = self._support(answer, start, end)
+            citations += [c for c in found if isinstance(c, Citation)]
+            unsupported += [u for u in found if isinstance(u, Unsupported)]
         return Evidence(citations, unsupported, False if declined else True if citations else None)
+
+    def _support(self, answer: str, start: int, end: int) -> list[Citation | Unsupported]:
+        """Evidence for a sentence: for the whole of it, or else for those of its clauses that have some."""
+        whole = self._cite(answer, start, end)
+        if whole is not None:
+            return [whole]
+        parts = [self._cite(answer, a, b) or Unsupported(a, b, answer[a:b]) for a, b in clauses(answer, start, end)]
+        if any(isinstance(part, Citation) for part in parts):
+            return list(parts)
+        return [Unsupported(start, end, answer[start:end])]
+
+    def _cite(self, answer: str, start: int, end: int) -> Citation | None:
+        text = answer[start:end]
+        return self._exact(text, start, end) or self._close(text, start, end)
 
     def _exact(self, text: str, start: int, end: int) -> Citation | None:
         needle = _Normalised(text).text.strip().rstrip(".!?")
@@ -176,13 +206,25 @@ class PageIndex:
             index, a, b = self._spans[at]
             page = self.pages[index]
             quote = page.text[a:b]
-            # token_set_ratio calls a page's heading of two words contained; too little to support a sentence.
-            if len(self._pool[at]) * 3 < len(query) or not numbers <= set(_NUMBER.findall(quote)):
+            if not numbers <= set(_NUMBER.findall(quote)) or _covered(query, self._pool[at]) < _COVERED:
                 continue
             return Citation(
                 page.document, page.number, quote, a, b, "close", round(score / 100, 3), page.source, start, end
             )
         return None
+
+
+def _covered(sentence: str, quote: str) -> float:
+    """Share of a sentence's distinct words that a quote has, in the same or a like form (launch, launched).
+
+    token_set_ratio alone calls a sentence close as soon as it has all of the quote, whatever else it claims.
+    """
+    words, there = set(sentence.split()), set(quote.split())
+    if not words:
+        return 0.0
+    known = words & there
+    alike = [w for w in words - known if process.extractOne(w, there, scorer=fuzz.ratio, score_cutoff=_ALIKE)]
+    return (len(known) + len(alike)) / len(words)
 
 
 def cited_pages(citations: Iterable[Citation]) -> list[int]:

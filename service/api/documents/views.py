@@ -10,7 +10,7 @@ from sqlmodel import Session
 
 from service.api.documents.schemas import Cache, DocumentOut, PageOut, Progress
 from service.api.fleet import Fleet
-from service.api.shapes import Trouble
+from service.api.shapes import Trouble, Waiting
 from service.domain.documents import DocumentStatus
 from service.store import documents, prefixes
 from service.store.tables import DocumentRow, PageRow, ResidencyRow
@@ -63,11 +63,19 @@ def _document(
         page_problems=row.page_problems,
         info=row.info,
         metadata=row.user_metadata,
-        waiting=fleet.reading() if row.status == DocumentStatus.RECEIVED else None,
+        waiting=_waiting(row, fleet),
         error=trouble(row.error_code, row.error_detail),
         created_at=row.created_at,
         ready_at=row.ready_at,
     )
+
+
+def _waiting(row: DocumentRow, fleet: Fleet) -> Waiting | None:
+    if row.status == DocumentStatus.RECEIVED:
+        return fleet.reading()
+    if row.status == DocumentStatus.READY and row.tier is not None:
+        return fleet.unserved(row.tier)
+    return None
 
 
 def _cache(row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str], fleet: Fleet) -> Cache:

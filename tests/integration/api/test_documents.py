@@ -139,7 +139,7 @@ def test_ready_document_shows_tokens_tier_and_pages(client: TestClient, workers:
     assert found["fits"] == {"8k": True, "32k": True, "64k": True, "128k": True}
     assert found["progress"] == {"pages_done": 2, "pages": 2}
     assert found["info"] == {"title": "Pump"}
-    assert found["waiting"] is None
+    assert found["waiting"]["code"] == "no_worker_for_tier"  # No engine worker is alive here.
     page = client.get(f"/v1/documents/{document}/pages/2").json()
     assert page == {
         "number": 2,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.citations import PageIndex, SourcePage, cited_pages, sentences
+from service.domain.citations import PageIndex, SourcePage, cited_pages, clauses, sentences
 
 PAGES = [
     SourcePage(
@@ -66,3 +66,21 @@ def test_sentence_offsets_never_overlap_and_stay_inside(text: str) -> None:
 def test_any_answer_on_any_page_gives_quotes_that_stand_on_the_page(answer: str, page: str) -> None:
     for citation in PageIndex([SourcePage("d", 1, page, "pdf")]).find_evidence(answer).citations:
         assert page[citation.start : citation.end] == citation.quote
+
+
+def test_a_sentence_that_is_true_in_part_is_cited_in_part() -> None:
+    answer = "The buoy was launched on 4 March 2019 from Port Ellery, and it was painted green by the harbour's own painters."
+    evidence = INDEX.find_evidence(answer)
+    assert [answer[c.answer_start : c.answer_end] for c in evidence.citations] == [
+        "The buoy was launched on 4 March 2019 from Port Ellery"
+    ]
+    assert [u.text for u in evidence.unsupported] == ["and it was painted green by the harbour's own painters."]
+
+
+@given(st.text(alphabet="ab ,;:.3\n", max_size=80))
+def test_clauses_never_overlap_and_stay_inside_their_sentence(text: str) -> None:
+    for start, end in sentences(text):
+        last = start
+        for a, b in clauses(text, start, end):
+            assert last <= a < b <= end
+            last = b
