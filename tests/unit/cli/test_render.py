@@ -57,7 +57,9 @@ def test_errors_show_sentence_and_code() -> None:
 
 
 def test_log_lines_are_readable() -> None:
-    line = '{"event": "engine_died", "level": "error", "logger": "x", "timestamp": "t", "process": "p", "worker": "w_1"}'
+    line = (
+        '{"event": "engine_died", "level": "error", "logger": "x", "timestamp": "t", "process": "p", "worker": "w_1"}'
+    )
     assert readable(line) == "error: engine_died worker=w_1"
     for other in ("plain", "[1, 2]", '{"a": 1}', "{broken"):
         assert readable(other) == other
