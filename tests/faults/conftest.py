@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--long", default=False):
         for item in items:
             if "tests/faults" in item.path.as_posix():
-                item.add_marker(pytest.mark.timeout(3600))
+                item.add_marker(pytest.mark.timeout(3600), append=False)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -7,12 +7,14 @@ The nursery has one thread and opens nothing, so a fork of it is as good as a fr
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import runpy
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +31,8 @@ _POLL_SECONDS = 0.05
 
 
 def main() -> None:
+    # Whoever ends the tests from a terminal ends them, which ends the nursery.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _PRELOADED:
         importlib.import_module(name)
     gc.freeze()
@@ -40,6 +44,10 @@ def main() -> None:
         if selector.select(_POLL_SECONDS):
             line = sys.stdin.readline()
             if not line:
+                # The tests are over, or were killed: nothing of them stays.
+                for pid in children:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
                 return
             asked = json.loads(line)
             pid = os.fork()
@@ -64,6 +72,7 @@ def _become(asked: dict[str, Any]) -> None:
     status = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)

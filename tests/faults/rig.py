@@ -106,7 +106,7 @@ class Rig:
         self.fake = fake or Fake()
         self.ledger_path = folder / "ledger"
         self.has_ledger = has_ledger
-        self.broker = Broker(folder / "broker", append_only=append_only)
+        self.broker = Broker(folder / "broker", nursery, append_only=append_only)
         self.broker.start()
         self.groups: dict[str, Any] = {
             "database": {"url": database_url},
