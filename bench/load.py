@@ -72,6 +72,10 @@ def text_of(tokens: int, encoder: PromptEncoder, rng: random.Random) -> str:
         count = min(left, rng.randrange(8, 20))
         lines.append(" ".join(rng.choices(WORDS, k=count)).capitalize() + ".")
         left -= count
+    for _ in range(3):
+        # Capitals and line ends cost tokens too, so the first guess is too long; cut to what was asked for.
+        counted = encoder.count("\n".join(lines))
+        lines = lines[: max(1, int(len(lines) * min(1.0, tokens / counted)))]
     return "\n".join(lines)
 
 

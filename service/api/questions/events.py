@@ -24,7 +24,7 @@ from service.api.problems import problem_of
 from service.api.questions.endpoints import read_question
 from service.api.questions.schemas import QuestionOut
 from service.api.services import Services
-from service.api.watching import Watch
+from service.api.watching import Seen, Watch
 from service.domain.jobs import TERMINAL, JobState
 from service.errors import LongreadError
 from service.jobqueue.streams import Channel, Piece
@@ -44,12 +44,14 @@ class Told:
         text: The text it holds of that attempt.
         after: Id of the last entry it got on an earlier connection, until that entry is found again.
         missed: Text was lost on the way; nothing more is told of this attempt until its end.
+        status: The state it was told of last.
     """
 
     attempt: int | None = None
     text: str = ""
     after: str | None = None
     missed: bool = False
+    status: str | None = None
 
     @classmethod
     def before(cls, last_event_id: str | None) -> Told:
@@ -77,20 +79,20 @@ async def question_events(
     told = Told.before(last_event_id)
     try:
         async with services.watcher.watch("question", question_id) as watch:
-            status: str | None = None
             while True:
                 changed, seen = watch.changed, watch.seen
                 if watch.known and (seen is None or seen.status in TERMINAL):
                     break
-                if seen is not None and seen.status != status:
-                    status = seen.status
-                    yield _status(await run_in_threadpool(read_question, services, tenant, question_id))
-                if seen is not None and seen.status == JobState.RUNNING:
-                    async with services.tokens.listen(question_id, seen.attempt) as channel:
-                        async for event in _follow(channel, watch, seen.attempt, told):
-                            yield event
+                if seen is None:
+                    await changed.wait()
                     continue
-                await changed.wait()
+                attempt = _expected(seen)
+                async with services.tokens.listen(question_id, attempt) as channel:
+                    async for event in _follow(channel, watch, attempt, told):
+                        if event is None:
+                            yield _status(await run_in_threadpool(read_question, services, tenant, question_id))
+                        else:
+                            yield event
         out = await run_in_threadpool(read_question, services, tenant, question_id)
         async for event in _ending(services, out, told):
             yield event
@@ -98,8 +100,15 @@ async def question_events(
         yield _event("problem", problem_of(error, ""))
 
 
-async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[ServerSentEvent]:
-    """The text of one attempt until the question's state or attempt changes."""
+def _expected(seen: Seen) -> int:
+    """The attempt whose text comes next. A waiting question is followed before it is claimed, so that its first token
+    does not wait for the next look at the database.
+    """
+    return seen.attempt if seen.status == JobState.RUNNING else seen.attempt + 1
+
+
+async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[ServerSentEvent | None]:
+    """The text of one attempt until the question ends or another attempt comes; None where its state changed."""
     if told.attempt is not None and told.attempt != attempt:
         yield told.restart(attempt)
     told.attempt = attempt
@@ -114,13 +123,16 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
                 position = found
     while True:
         arrived, changed, seen = channel.changed, watch.changed, watch.seen
+        if seen is not None and seen.status not in TERMINAL and seen.status != told.status:
+            told.status = seen.status
+            yield None
         if told.after is None and not told.missed:
             pieces = channel.pieces[position:]
             position += len(pieces)
             event = _tokens(pieces, attempt, told)
             if event is not None:
                 yield event
-        if seen is None or seen.status != JobState.RUNNING or seen.attempt != attempt:
+        if seen is None or seen.status in TERMINAL or _expected(seen) != attempt:
             return
         await _either(arrived, changed)
 
