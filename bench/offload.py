@@ -25,7 +25,7 @@ from bench.shapes import QWEN25_7B, make_shape
 from service.settings import load_settings
 from service.tokens.prompt import PromptEncoder
 
-LENGTHS = (31_744, 64_512, 127_000)
+LENGTHS = (31_744, 64_512, 126_000)
 TIERS = "8k,32k,64k,128k"
 PUSHERS = 4
 GIB = 1024**3

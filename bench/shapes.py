@@ -13,8 +13,8 @@ from typing import Any
 QWEN25_7B: dict[str, Any] = {
     "architectures": ["Qwen2ForCausalLM"],
     "attention_dropout": 0.0,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
     "hidden_act": "silu",
     "hidden_size": 3584,
     "initializer_range": 0.02,
@@ -31,7 +31,7 @@ QWEN25_7B: dict[str, Any] = {
     "torch_dtype": "bfloat16",
     "use_cache": True,
     "use_sliding_window": False,
-    "vocab_size": 152064,
+    "vocab_size": 49152,
 }
 
 # The same code paths in seconds on a CPU. The vocabulary covers the tokenizer's.

@@ -22,6 +22,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 POLL_SECONDS = 0.1
 _AWAY_SECONDS = 1.0
+_GATHER_SECONDS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Watcher:
         self._database = database
         self._watches: dict[tuple[Kind, str], Watch] = {}
         self._task: asyncio.Task[None] | None = None
+        self._new = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def watch(self, kind: Kind, object_id: str) -> AsyncGenerator[Watch]:
@@ -78,6 +80,8 @@ class Watcher:
         key = (kind, object_id)
         watch = self._watches.setdefault(key, Watch())
         watch.watchers += 1
+        if not watch.known:
+            self._new.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="watcher")
         try:
@@ -98,6 +102,7 @@ class Watcher:
         # Not one of the threads that requests share: when all of those wait for a write, nobody would be told anything.
         own_thread = CapacityLimiter(1)
         while self._watches:
+            self._new.clear()
             watches = dict(self._watches)
             try:
                 states = await to_thread.run_sync(self._read, list(watches), limiter=own_thread)
@@ -112,7 +117,11 @@ class Watcher:
                     watch.known, watch.seen = True, seen
                     changed, watch.changed = watch.changed, asyncio.Event()
                     changed.set()
-            await asyncio.sleep(POLL_SECONDS)
+            # A new watch is looked at soon, together with those that arrive beside it, not at the end of the interval.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._new.wait()
+                await asyncio.sleep(_GATHER_SECONDS)
 
     def _read(self, keys: list[tuple[Kind, str]]) -> dict[tuple[Kind, str], Seen]:
         found: dict[tuple[Kind, str], Seen] = {}
