@@ -13,7 +13,8 @@ import migrations
 from service.store.database import Database
 
 
-def _config() -> Config:
+def alembic_config() -> Config:
+    """Alembic's configuration: where the migrations are. Callers give it a connection or a URL."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     return config
@@ -21,7 +22,7 @@ def _config() -> Config:
 
 def upgrade(database: Database, revision: str = "head") -> None:
     """Apply every migration up to ``revision``. Safe to run again."""
-    config = _config()
+    config = alembic_config()
     with database.write() as session:
         config.attributes["connection"] = session.connection()
         command.upgrade(config, revision)
@@ -29,7 +30,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
 
 def downgrade(database: Database, revision: str) -> None:
     """Take migrations back down to ``revision`` (``base`` for an empty database)."""
-    config = _config()
+    config = alembic_config()
     with database.write() as session:
         config.attributes["connection"] = session.connection()
         command.downgrade(config, revision)
@@ -37,7 +38,7 @@ def downgrade(database: Database, revision: str) -> None:
 
 def head_revision() -> str | None:
     """The newest migration there is."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
+    return ScriptDirectory.from_config(alembic_config()).get_current_head()
 
 
 def current_revision(database: Database) -> str | None:
