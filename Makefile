@@ -51,7 +51,8 @@ up: setup  ## Keep the service running on 127.0.0.1:8000 until Ctrl-C.
 
 test: setup  ## The whole suite; the tests with the real engine run after the others, one at a time.
 	$(BIN)/pytest -n 2 -m 'not engine'
-	$(BIN)/pytest -p no:xdist -m engine
+	$(BIN)/pytest -p no:xdist -m engine --ignore tests/acceptance
+	$(BIN)/pytest -p no:xdist -m engine tests/acceptance
 
 lint: setup  ## Style, types and import directions.
 	$(BIN)/ruff check
@@ -64,6 +65,7 @@ faults: setup  ## The fault suite, long; writes bench/results.
 
 bench: setup  ## The whole service beside the bare engine, in small; the GPU's figures are made with bench/ itself.
 	$(BIN)/longread model prepare
+	$(BIN)/python -m bench.main_job --out bench/results/main-job.json
 	$(BIN)/python -m bench.service_vs_engine --tiny --out bench/results/service-vs-engine-cpu.json \
 	  --tokenizer "$$($(BIN)/python -c 'from service.settings import bundled_model_dir as d; print(d())')"
 
