@@ -26,7 +26,7 @@ QUESTION = "What colour does the lantern flash?"
 FOLLOW_UPS = ("How long does the warranty last?", "The radio of the buoy uses which channel?")
 
 _OUTPUT_TOKENS = 24
-_SUMMARY_TOKENS = 64
+_SUMMARY_TOKENS = 32
 _WIDTH = 120
 _TIMEOUT_SECONDS = 600.0
 _LEAST_REUSED = 0.95
