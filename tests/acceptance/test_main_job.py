@@ -91,7 +91,10 @@ def test_a_schema_is_followed(service: httpx.Client, manual: dict[str, Any], fir
     assert isinstance(answer["answer"]["json"]["months"], int)
 
 
-def test_a_cancelled_question_ends_without_an_answer(service: httpx.Client, manual: dict[str, Any]) -> None:
+def test_a_cancelled_question_ends_without_an_answer(
+    service: httpx.Client, manual: dict[str, Any], first: dict[str, Any]
+) -> None:
+    del first  # the cold one comes first in any order of the tests: this one leaves part of the prefix cached
     response = service.post(
         f"/v1/documents/{manual['id']}/questions", json={"question": "Tell me everything.", "max_output_tokens": 2000}
     )
