@@ -234,13 +234,16 @@ class Rig:
         deadline_seconds: float | None = None,
         priority: Priority = Priority.INTERACTIVE,
         max_output_tokens: int = 64,
+        json_schema: dict[str, Any] | None = None,
     ) -> list[str]:
         """Accept questions as the API does, one transaction each, and return their jobs' ids."""
         self.document(tenant, tier)
         new: list[str] = []
         for _ in range(count):
             with self.database.write() as session:
-                job = self._ask(session, text, tenant, tier, deadline_seconds, priority, max_output_tokens)
+                job = self._ask(
+                    session, text, tenant, tier, deadline_seconds, priority, max_output_tokens, json_schema
+                )
                 session.flush()
                 bell = jobs.bell(job)
                 now = self.database.now(session)
@@ -269,6 +272,7 @@ class Rig:
         deadline_seconds: float | None = None,
         priority: Priority = Priority.INTERACTIVE,
         max_output_tokens: int = 64,
+        json_schema: dict[str, Any] | None = None,
     ) -> JobRow:
         self._asked += 1
         words = f"{text} ({self._asked})"
@@ -278,6 +282,7 @@ class Rig:
             self.encoder.count(words),
             max_output_tokens,
             suffix + max_output_tokens,
+            json_schema=json_schema,
             deadline_seconds=deadline_seconds,
             priority=priority,
         )
