@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.domain.tiers import Tier
 from service.errors import SettingsError
 from tests.unit.engine.sizes import GIB, TIERS, cpu, h200, qwen_7b, small_model
-from workers.engine.plan import Rates, plan
+from workers.engine.plan import plan
 from workers.engine.profiles import EngineOverrides, derive_profile
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
@@ -177,15 +177,6 @@ def test_a_plan_is_near_what_a_gpu_was_measured_to_hold():
     row = plan(qwen_7b(), [TIERS["128k"]], h200())[0]
     assert row.kv_tokens == pytest.approx(4_123_904, rel=0.05)
     assert row.warm_documents >= 30
-
-
-def test_a_plan_predicts_only_from_a_known_rate():
-    tiers = [TIERS["8k"]]
-    unknown = plan(small_model(), tiers, cpu())[0]
-    assert (unknown.cold_first_token_seconds, unknown.warm_first_token_seconds) == (None, None)
-    known = plan(small_model(), tiers, cpu(), rates=Rates(prefill_tokens_per_second=100.0, step_seconds=0.1))[0]
-    assert known.cold_first_token_seconds == pytest.approx(62.18)
-    assert known.warm_first_token_seconds == pytest.approx(0.9)
 
 
 def test_a_plan_warns_of_a_long_stretch():
