@@ -12,7 +12,9 @@
     │   ├── FileTooLarge        413  file_too_large
     │   ├── UnsupportedContent  415  unsupported_content
     │   ├── Unprocessable       422  unprocessable (subclasses name the case)
-    │   └── TooManyRequests     429  too_many_queued_tokens
+    │   ├── TooManyRequests     429  too_many_queued_tokens
+    │   ├── TooManyWaiting      429  too_many_waiting
+    │   └── TooManyUploads      429  too_many_uploads
     ├── ServiceError            the service cannot do it now; the same call may succeed later
     │   ├── DatabaseUnavailable 503  database_unavailable
     │   ├── ModelUnavailable    503  model_unavailable
@@ -139,6 +141,24 @@ class UploadStalled(RequestError):
     retryable = True
 
 
+class AlreadyReplaced(Conflict):
+    """The document has a newer version.
+
+    ``replaced_by`` names it: replace that one, or the latest in ``GET /v1/documents/{id}/versions``.
+    """
+
+    code = "already_replaced"
+
+
+class BytesAlreadyStored(Conflict):
+    """The uploaded bytes are a document already, so they cannot become a new version.
+
+    ``document`` names it. Nothing has changed if it is the one to be replaced; otherwise use that document.
+    """
+
+    code = "bytes_already_stored"
+
+
 class IdempotencyInFlight(Conflict):
     """A request with this ``Idempotency-Key`` is being carried out.
 
@@ -250,6 +270,25 @@ class DocumentExceedsTiers(Unprocessable):
     code = "document_exceeds_tiers"
 
 
+class WebhookRefused(Unprocessable):
+    """No webhook is sent to this URL.
+
+    It must be an https URL of a host on the public internet, without credentials, on an accepted port. The operator may
+    allow single hosts of a private network (``LONGREAD_WEBHOOKS__ALLOWED_HOSTS``).
+    """
+
+    code = "webhook_refused"
+
+
+class TooManyWebhooks(Unprocessable):
+    """The tenant has as many webhooks as it may have.
+
+    Delete one, or give one more events. ``LONGREAD_WEBHOOKS__MAX_PER_TENANT`` sets the limit.
+    """
+
+    code = "too_many_webhooks"
+
+
 class TooManyRequests(RequestError):
     """The tier has as many queued tokens as it may have.
 
@@ -257,6 +296,30 @@ class TooManyRequests(RequestError):
     """
 
     code = "too_many_queued_tokens"
+    status = 429
+    retryable = True
+
+
+class TooManyWaiting(RequestError):
+    """The tenant has as many event streams and long polls open as it may have.
+
+    Wait for ``Retry-After`` seconds, close some, or ask without ``wait``. ``LONGREAD_LIMITS__MAX_WAITING_PER_TENANT``
+    sets the limit of each API process.
+    """
+
+    code = "too_many_waiting"
+    status = 429
+    retryable = True
+
+
+class TooManyUploads(RequestError):
+    """The tenant has as many uploads under way as it may have.
+
+    Wait for ``Retry-After`` seconds and send the file again. ``LONGREAD_LIMITS__MAX_UPLOADS_PER_TENANT`` sets the limit
+    of each API process.
+    """
+
+    code = "too_many_uploads"
     status = 429
     retryable = True
 

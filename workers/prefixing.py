@@ -8,7 +8,7 @@ import structlog
 
 from service.domain.tiers import TierTable
 from service.errors import InternalFailure
-from service.store import documents, prefixes
+from service.store import documents, prefixes, versions
 from service.store.database import Database
 from service.store.prefixes import Prefix
 from service.store.tables import DocumentRow
@@ -53,10 +53,12 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
             token_ids=ids,
             page_starts=starts,
         )
+        versions.hold(session, document.id)
         row = documents.get(session, document.tenant_id, document.id)
         row.prefix_id, row.tokens = prefix_id, len(ids)
         row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
         session.add(row)
+        versions.compare(session, row)
         stored = prefixes.load(session, document.tenant_id, prefix_id)
     log.info("prefix_recounted", document=document.id, tokens=len(ids), tier=fit.tier)
     assert stored is not None

@@ -31,11 +31,14 @@ def upgrade() -> None:
         sa.Column("task", sa.String(), nullable=False),
         sa.Column("total", sa.Integer(), nullable=False),
         sa.Column("user_metadata", sa.JSON(), nullable=False),
+        sa.Column("webhook_url", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("cancelled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("announced_at", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_batches")),
     )
     with op.batch_alter_table("batches", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_batches_announced_at"), ["announced_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_batches_tenant_id"), ["tenant_id"], unique=False)
 
     op.create_table(
@@ -69,6 +72,23 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("prefixes", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_prefixes_tenant_id"), ["tenant_id"], unique=False)
+
+    op.create_table(
+        "webhooks",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("url", sa.Text(), nullable=True),
+        sa.Column("events", sa.JSON(), nullable=False),
+        sa.Column("secret", sa.String(), nullable=False),
+        sa.Column("old_secret", sa.String(), nullable=True),
+        sa.Column("old_secret_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("disabled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("disabled_code", sa.String(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
+    )
+    with op.batch_alter_table("webhooks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_webhooks_tenant_id"), ["tenant_id"], unique=False)
 
     op.create_table(
         "workers",
@@ -112,13 +132,23 @@ def upgrade() -> None:
         sa.Column("prefix_id", sa.String(), nullable=True),
         sa.Column("error_code", sa.String(), nullable=True),
         sa.Column("error_detail", sa.String(), nullable=True),
+        sa.Column("lineage_id", sa.String(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("replaces_id", sa.String(), nullable=True),
+        sa.Column("differs_from_page", sa.Integer(), nullable=True),
+        sa.Column("shared_prefix_tokens", sa.Integer(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ready_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["prefix_id"], ["prefixes.id"], name=op.f("fk_documents_prefix_id_prefixes")),
+        sa.ForeignKeyConstraint(
+            ["replaces_id"], ["documents.id"], name=op.f("fk_documents_replaces_id_documents"), ondelete="SET NULL"
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_documents")),
+        sa.UniqueConstraint("replaces_id", name=op.f("uq_documents_replaces_id")),
         sa.UniqueConstraint("tenant_id", "sha256", name=op.f("uq_documents_tenant_id_sha256")),
     )
     with op.batch_alter_table("documents", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_documents_lineage_id"), ["lineage_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_documents_prefix_id"), ["prefix_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_documents_status"), ["status"], unique=False)
         batch_op.create_index(batch_op.f("ix_documents_tenant_id"), ["tenant_id"], unique=False)
@@ -172,6 +202,7 @@ def upgrade() -> None:
         sa.Column("max_output_tokens", sa.Integer(), nullable=False),
         sa.Column("temperature", sa.Float(), nullable=False),
         sa.Column("json_schema", sa.JSON(), nullable=True),
+        sa.Column("webhook_url", sa.Text(), nullable=True),
         sa.Column("answer_text", sa.Text(), nullable=True),
         sa.Column("answer_json", sa.JSON(), nullable=True),
         sa.Column("finish_reason", sa.String(), nullable=True),
@@ -238,7 +269,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("question_id", name=op.f("uq_jobs_question_id")),
     )
     with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_jobs_batch_id"), ["batch_id"], unique=False)
+        batch_op.create_index("ix_jobs_batch", ["batch_id", "state"], unique=False)
         batch_op.create_index("ix_jobs_claim", ["state", "tier", "priority", "id"], unique=False)
         batch_op.create_index("ix_jobs_claim_tenant", ["state", "tier", "tenant_id", "priority", "id"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_document_id"), ["document_id"], unique=False)
@@ -246,11 +277,69 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_jobs_tenant_id"), ["tenant_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_worker_id"), ["worker_id"], unique=False)
 
+    op.create_table(
+        "webhook_deliveries",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("webhook_id", sa.String(), nullable=False),
+        sa.Column("document_id", sa.String(), nullable=True),
+        sa.Column("question_id", sa.String(), nullable=True),
+        sa.Column("batch_id", sa.String(), nullable=True),
+        sa.Column("url", sa.Text(), nullable=True),
+        sa.Column("lane", sa.String(), nullable=False),
+        sa.Column("event", sa.String(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("round_attempts", sa.Integer(), nullable=False),
+        sa.Column("next_attempt_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("log", sa.JSON(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["batch_id"], ["batches.id"], name=op.f("fk_webhook_deliveries_batch_id_batches"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["document_id"],
+            ["documents.id"],
+            name=op.f("fk_webhook_deliveries_document_id_documents"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["question_id"],
+            ["questions.id"],
+            name=op.f("fk_webhook_deliveries_question_id_questions"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["webhook_id"], ["webhooks.id"], name=op.f("fk_webhook_deliveries_webhook_id_webhooks"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook_deliveries")),
+    )
+    with op.batch_alter_table("webhook_deliveries", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_batch_id"), ["batch_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_created_at"), ["created_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_document_id"), ["document_id"], unique=False)
+        batch_op.create_index("ix_webhook_deliveries_due", ["state", "next_attempt_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_question_id"), ["question_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_tenant_id"), ["tenant_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhook_deliveries_webhook_id"), ["webhook_id"], unique=False)
+
     # ### end Alembic commands ###
 
 
 def downgrade() -> None:
     # ### commands auto generated by Alembic - please adjust! ###
+    with op.batch_alter_table("webhook_deliveries", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_webhook_id"))
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_tenant_id"))
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_question_id"))
+        batch_op.drop_index("ix_webhook_deliveries_due")
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_document_id"))
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_created_at"))
+        batch_op.drop_index(batch_op.f("ix_webhook_deliveries_batch_id"))
+
+    op.drop_table("webhook_deliveries")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_worker_id"))
         batch_op.drop_index(batch_op.f("ix_jobs_tenant_id"))
@@ -258,7 +347,7 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_jobs_document_id"))
         batch_op.drop_index("ix_jobs_claim_tenant")
         batch_op.drop_index("ix_jobs_claim")
-        batch_op.drop_index(batch_op.f("ix_jobs_batch_id"))
+        batch_op.drop_index("ix_jobs_batch")
 
     op.drop_table("jobs")
     with op.batch_alter_table("questions", schema=None) as batch_op:
@@ -277,12 +366,17 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_documents_tenant_id"))
         batch_op.drop_index(batch_op.f("ix_documents_status"))
         batch_op.drop_index(batch_op.f("ix_documents_prefix_id"))
+        batch_op.drop_index(batch_op.f("ix_documents_lineage_id"))
 
     op.drop_table("documents")
     with op.batch_alter_table("workers", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_workers_beat_at"))
 
     op.drop_table("workers")
+    with op.batch_alter_table("webhooks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_webhooks_tenant_id"))
+
+    op.drop_table("webhooks")
     with op.batch_alter_table("prefixes", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_prefixes_tenant_id"))
 
@@ -293,6 +387,7 @@ def downgrade() -> None:
     op.drop_table("idempotency_keys")
     with op.batch_alter_table("batches", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_batches_tenant_id"))
+        batch_op.drop_index(batch_op.f("ix_batches_announced_at"))
 
     op.drop_table("batches")
     with op.batch_alter_table("api_keys", schema=None) as batch_op:

@@ -30,6 +30,7 @@ _OPTIONS: dict[str, Any] = {
     "ocr": {"type": "string", "enum": ["auto", "never", "force"], "default": "auto"},
     "warm": {"type": "boolean", "default": True},
     "metadata": {"type": "string", "description": "A JSON object.", "examples": ['{"case": 17}']},
+    "replaces": {"type": "string", "maxLength": 64, "description": "The document this is a new version of."},
 }
 _BINARY = {"type": "string", "format": "binary"}
 UPLOAD_BODY: dict[str, Any] = {

@@ -30,6 +30,7 @@ class NewDocument:
         warm: Whether the prefix is computed before anyone asks.
         password: Opens the file; dropped as soon as the file was read.
         metadata: The client's own key-value pairs.
+        replaces: The document that this one is a new version of.
     """
 
     name: str
@@ -40,6 +41,7 @@ class NewDocument:
     warm: bool = True
     password: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy import delete as sql_delete
+from sqlalchemy import exists
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from service.domain.documents import CountedPage, DocumentStatus, NewDocument, ReadDocument
@@ -13,7 +15,7 @@ from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.domain.tiers import Fit
 from service.errors import DocumentError, NotFound
-from service.store import jobs
+from service.store import jobs, versions
 from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
 
@@ -40,14 +42,23 @@ def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = Fals
 
 
 def list_page(
-    session: Session, tenant_id: str, *, limit: int, after: str | None = None, status: str | None = None
+    session: Session,
+    tenant_id: str,
+    *,
+    limit: int,
+    after: str | None = None,
+    status: str | None = None,
+    latest: bool = False,
 ) -> list[DocumentRow]:
-    """Documents, newest first; ``after`` is the last id of the page before."""
+    """Documents, newest first; ``after`` is the last id of the page before, ``latest`` leaves replaced ones out."""
     statement = select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id)
     if after is not None:
         statement = statement.where(col(DocumentRow.id) < after)
     if status is not None:
         statement = statement.where(col(DocumentRow.status) == status)
+    if latest:
+        newer = aliased(DocumentRow)
+        statement = statement.where(~exists().where(col(newer.replaces_id) == col(DocumentRow.id)))
     return list(session.exec(statement.order_by(col(DocumentRow.id).desc()).limit(limit)).all())
 
 
@@ -60,15 +71,23 @@ def accept(
 
     Returns:
         The document and the bell to ring after the commit; no bell when it was there already.
+
+    Raises:
+        NotFound: There is no document ``new.replaces``.
+        AlreadyReplaced: It has a newer version.
+        BytesAlreadyStored: The same bytes are a document that cannot become its version.
     """
     row = session.exec(
         select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.sha256) == new.sha256)
     ).first()
+    old = versions.replaceable(session, tenant_id, new.replaces, row) if new.replaces is not None else None
     if row is not None and row.status != DocumentStatus.FAILED:
         return row, None
     if row is None:
+        document_id = new_id("doc")
         row = DocumentRow(
-            id=new_id("doc"),
+            id=document_id,
+            lineage_id=document_id,
             tenant_id=tenant_id,
             sha256=new.sha256,
             bytes=new.bytes,
@@ -81,6 +100,8 @@ def accept(
     row.name, row.ocr, row.warm, row.password = new.name, new.ocr, new.warm, new.password
     row.user_metadata = new.metadata
     row.error_code = row.error_detail = None
+    if old is not None:
+        versions.link(session, row, old)
     session.add(row)
     session.flush()
     job = JobRow(
@@ -156,6 +177,7 @@ def finish_reading(
     """
     if not jobs.succeed(session, now, lease.job_id, lease.attempt):
         return None
+    versions.hold(session, lease.document_id)
     row = get(session, lease.tenant_id, lease.document_id)
     row.status, row.ready_at = DocumentStatus.READY, now
     row.pages = row.pages_done = read.pages
@@ -164,6 +186,7 @@ def finish_reading(
     row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
     row.password = None
     session.add(row)
+    versions.compare(session, row)
     session.flush()
     released = jobs.release_waiting(session, now, row.id, prefix_tokens, tier_of)
     for job in released:
@@ -229,6 +252,8 @@ def page_texts(session: Session, tenant_id: str, document_id: str) -> list[PageR
 def delete(session: Session, tenant_id: str, document_id: str) -> str:
     """Delete a document with its pages, questions, jobs, and its prefix unless another document shares it.
 
+    Other versions of it stay and are linked to each other.
+
     A job that runs loses its row, so its worker stops it at its next heartbeat.
 
     Returns:
@@ -236,8 +261,7 @@ def delete(session: Session, tenant_id: str, document_id: str) -> str:
     """
     row = get(session, tenant_id, document_id)
     sha256, prefix_id = row.sha256, row.prefix_id
-    session.delete(row)
-    session.flush()
+    versions.unlink(session, row)
     if prefix_id is not None:
         shared = session.exec(select(DocumentRow.id).where(col(DocumentRow.prefix_id) == prefix_id)).first()
         if shared is None:
@@ -259,6 +283,8 @@ def find(
     statement = select(DocumentRow).where(
         col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.id).in_(document_ids)
     )
+    # In order, as everybody who locks several documents does.
+    statement = statement.order_by(col(DocumentRow.id))
     rows = session.exec(statement.with_for_update(read=True) if hold else statement).all()
     return {row.id: row for row in rows}
 

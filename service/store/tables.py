@@ -39,6 +39,10 @@ def _cascade(target: str) -> Any:
     return Field(sa_column=Column(ForeignKey(target, ondelete="CASCADE"), nullable=False, index=True))
 
 
+def _optional_cascade(target: str) -> Any:
+    return Field(default=None, sa_column=Column(ForeignKey(target, ondelete="CASCADE"), nullable=True, index=True))
+
+
 class ApiKeyRow(SQLModel, table=True):
     """An API key: its id and the SHA-256 of its 256-bit secret, never the secret."""
 
@@ -96,6 +100,14 @@ class DocumentRow(SQLModel, table=True):
     prefix_id: str | None = Field(default=None, foreign_key="prefixes.id", index=True)
     error_code: str | None = None
     error_detail: str | None = None
+    lineage_id: str = Field(index=True)
+    """Id of the first document of its versions, deleted or not; its own when it replaced none."""
+    version: int = 1
+    replaces_id: str | None = Field(default=None, foreign_key="documents.id", ondelete="SET NULL", unique=True)
+    """The version before; unique, because a document is replaced once."""
+    differs_from_page: int | None = None
+    shared_prefix_tokens: int | None = None
+    """Leading prefix tokens that the version before has too. None while they cannot be compared."""
     created_at: datetime = _time(nullable=False)
     ready_at: datetime | None = _time()
 
@@ -120,8 +132,11 @@ class BatchRow(SQLModel, table=True):
     task: str
     total: int
     user_metadata: dict[str, Any] = _json(dict)
+    webhook_url: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = _time(nullable=False)
     cancelled_at: datetime | None = _time()
+    announced_at: datetime | None = _time(index=True)
+    """When its end was written to the outbox; None while it runs, and again once failed items are retried."""
 
 
 class QuestionRow(SQLModel, table=True):
@@ -141,6 +156,7 @@ class QuestionRow(SQLModel, table=True):
     max_output_tokens: int
     temperature: float = 0.0
     json_schema: dict[str, Any] | None = Field(default=None, sa_type=JSON, nullable=True)
+    webhook_url: str | None = Field(default=None, sa_type=Text)
     answer_text: str | None = Field(default=None, sa_type=Text)
     answer_json: Any = Field(default=None, sa_type=JSON, nullable=True)
     finish_reason: str | None = None
@@ -164,6 +180,7 @@ class JobRow(SQLModel, table=True):
         Index("ix_jobs_claim", "state", "tier", "priority", "id"),
         Index("ix_jobs_claim_tenant", "state", "tier", "tenant_id", "priority", "id"),
         Index("ix_jobs_lease", "state", "lease_until"),
+        Index("ix_jobs_batch", "batch_id", "state"),
     )
     id: str = Field(primary_key=True)
     tenant_id: str = Field(index=True)
@@ -174,7 +191,7 @@ class JobRow(SQLModel, table=True):
     question_id: str | None = Field(
         default=None, sa_column=Column(ForeignKey("questions.id", ondelete="CASCADE"), nullable=True, unique=True)
     )
-    batch_id: str | None = Field(default=None, index=True)
+    batch_id: str | None = None
     tier: str | None = None
     """None while the document is being read; ``ingest`` for reading."""
     tokens: int = 0
@@ -241,3 +258,52 @@ class IdempotencyRow(SQLModel, table=True):
     headers: dict[str, Any] = _json(dict)
     body: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = _time(nullable=False, index=True)
+
+
+class WebhookRow(SQLModel, table=True):
+    """Where a tenant wants to be told of events, and the secret its messages are signed with.
+
+    ``url`` is None for the tenant's default webhook, which carries the messages of single requests to URLs of their own.
+    """
+
+    __tablename__: ClassVar[Any] = "webhooks"
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    url: str | None = Field(default=None, sa_type=Text)
+    events: list[str] = _json(list)
+    secret: str
+    old_secret: str | None = None
+    old_secret_until: datetime | None = _time()
+    disabled_at: datetime | None = _time()
+    disabled_code: str | None = None
+    created_at: datetime = _time(nullable=False)
+
+
+class WebhookDeliveryRow(SQLModel, table=True):
+    """One message to one webhook: the outbox until it is delivered, and the log afterwards.
+
+    ``attempts`` is the fencing token of its sender. ``round_attempts`` begins anew when it is sent again on demand.
+    """
+
+    __tablename__: ClassVar[Any] = "webhook_deliveries"
+    __table_args__: ClassVar[Any] = (Index("ix_webhook_deliveries_due", "state", "next_attempt_at"),)
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    webhook_id: str = _cascade("webhooks.id")
+    document_id: str | None = _optional_cascade("documents.id")
+    question_id: str | None = _optional_cascade("questions.id")
+    batch_id: str | None = _optional_cascade("batches.id")
+    url: str | None = Field(default=None, sa_type=Text)
+    """The request's own URL; None: the webhook's, as it is at each attempt."""
+    lane: str
+    """Who shares the places for sending: the webhook, or the host of the request's own URL."""
+    event: str
+    body: str = Field(sa_type=Text)
+    state: str
+    attempts: int = 0
+    round_attempts: int = 0
+    next_attempt_at: datetime | None = _time()
+    log: list[dict[str, Any]] = _json(list)
+    """The latest attempts: number, time, status code, failure, milliseconds."""
+    created_at: datetime = _time(nullable=False, index=True)
+    ended_at: datetime | None = _time()

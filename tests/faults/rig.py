@@ -209,7 +209,7 @@ class Rig:
                 session, now, tenant_id=tenant, fingerprint=self.encoder.fingerprint, token_ids=ids, page_starts=starts
             )
             row = DocumentRow(
-                id=new_id("doc"), tenant_id=tenant, name="pump.pdf", content_type="application/pdf", bytes=1,
+                id=new_id("doc"), lineage_id=new_id("doc"), tenant_id=tenant, name="pump.pdf", content_type="application/pdf", bytes=1,
                 sha256=new_id("sha"), status=DocumentStatus.READY, pages=len(PAGES), pages_done=len(PAGES),
                 tokens=len(ids), tier=tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id,
                 created_at=now, ready_at=now,

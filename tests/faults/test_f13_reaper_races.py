@@ -95,7 +95,7 @@ class Scene:
 def document_id(database: Database) -> str:
     with database.write() as session:
         row = DocumentRow(
-            id=new_id("doc"), tenant_id=DEFAULT_TENANT, name="x", content_type="application/pdf", bytes=1, sha256="s",
+            id=new_id("doc"), lineage_id="doc_x", tenant_id=DEFAULT_TENANT, name="x", content_type="application/pdf", bytes=1, sha256="s",
             status=DocumentStatus.READY, created_at=database.now(session),
         )  # fmt: skip
         session.add(row)

@@ -17,6 +17,7 @@ from service.api.documents.schemas import (
     PageOut,
     UploadedOut,
     UploadQuery,
+    VersionListQuery,
     WaitQuery,
 )
 from service.api.documents.views import document_out, documents_out, page_out
@@ -28,7 +29,7 @@ from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, reply
 from service.domain.documents import DocumentStatus, NewDocument
 from service.errors import DocumentExceedsTiers, DocumentNotUsable, NotFound
-from service.store import documents
+from service.store import documents, versions
 from service.store.blobs import Incoming
 
 router = APIRouter(prefix="/v1/documents", tags=["documents"])
@@ -43,7 +44,7 @@ _READ = (DocumentStatus.READY, DocumentStatus.FAILED)
     status_code=202,
     response_model=UploadedOut,
     responses={200: {"model": UploadedOut, "description": "These bytes were known already."}}
-    | problems(400, 401, 408, 409, 413, 415, 422, 503, 507),
+    | problems(400, 401, 404, 408, 409, 413, 415, 422, 503, 507),
     openapi_extra=UPLOAD_BODY,
 )
 async def upload_document(
@@ -57,7 +58,8 @@ async def upload_document(
     """Upload a document, as multipart form or as the raw body.
 
     The same bytes uploaded again give the document that is there already, with 200 and `deduplicated: true`; a document
-    that could not be read is read again with the new options.
+    that could not be read is read again with the new options. With `replaces` it is a new version of another document,
+    which stays with its questions.
     """
     del query, x_filename
     max_bytes = services.settings.limits.max_upload_bytes
@@ -85,10 +87,12 @@ def _accept(services: Services, tenant: str, incoming: Incoming, upload: Upload,
         warm=upload.options.warm,
         password=upload.options.password,
         metadata=upload.options.metadata,
+        replaces=upload.options.replaces,
     )
     with services.database.write() as session:
-        # The bytes are put in their place, and taken away by a deletion, under the same lock as their row.
-        services.database.exclusive(session, f"blob:{tenant}:{new.sha256}")
+        # The bytes are put in their place, and taken away by a deletion, under the same lock as their row. It is the
+        # tenant's, because versions and quotas depend on other documents.
+        services.database.exclusive(session, f"documents:{tenant}")
         now = services.database.now(session)
         row, bell = documents.accept(session, now, tenant, new)
         if bell is not None:
@@ -110,7 +114,9 @@ def _accept(services: Services, tenant: str, incoming: Incoming, upload: Upload,
 def list_documents(services: ServicesDep, tenant: TenantDep, query: Annotated[DocumentListQuery, Query()]) -> Response:
     """List documents, newest first."""
     with services.database.read() as session:
-        rows = documents.list_page(session, tenant, limit=query.limit + 1, after=query.after, status=query.status)
+        rows = documents.list_page(
+            session, tenant, limit=query.limit + 1, after=query.after, status=query.status, latest=query.latest
+        )
         fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
         data = documents_out(session, tenant, rows[: query.limit], fleet)
     return reply(Page(data=data, next_cursor=next_cursor([row.id for row in rows], limit=query.limit)))
@@ -141,8 +147,7 @@ def _read(services: Services, tenant: str, document_id: str) -> DocumentOut:
 def delete_document(services: ServicesDep, tenant: TenantDep, document_id: DocumentId) -> Response:
     """Delete a document: its bytes, pages, questions, answers and prefix. Work on it is stopped."""
     with services.database.write() as session:
-        row = documents.get(session, tenant, document_id)
-        services.database.exclusive(session, f"blob:{tenant}:{row.sha256}")
+        services.database.exclusive(session, f"documents:{tenant}")
         services.blobs.remove(tenant, documents.delete(session, tenant, document_id))
     return Response(status_code=204)
 
@@ -162,6 +167,20 @@ def get_document_content(services: ServicesDep, tenant: TenantDep, document_id: 
         filename=row.name or f"{row.id}",
         headers={"Content-Security-Policy": "sandbox", "ETag": f'"{row.sha256}"'},
     )
+
+
+@router.get("/{document_id}/versions", response_model=Page[DocumentOut], responses=problems(400, 401, 404, 503))
+def list_versions(
+    services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[VersionListQuery, Query()]
+) -> Response:
+    """List all versions of a document, the newest first."""
+    before = int(query.after) if query.after and query.after.isdigit() else None
+    with services.database.read() as session:
+        row = documents.get(session, tenant, document_id)
+        rows = versions.chain(session, row, limit=query.limit + 1, before=before)
+        fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
+        data = documents_out(session, tenant, rows[: query.limit], fleet)
+    return reply(Page(data=data, next_cursor=next_cursor([str(row.version) for row in rows], limit=query.limit)))
 
 
 @router.get("/{document_id}/pages", response_model=Page[PageOut], responses=problems(400, 401, 404, 503))

@@ -50,6 +50,17 @@ class DocumentOut(BaseModel):
     page_problems: list[dict[str, Any]] = Field(description="Pages that no reader could read: page, code, detail.")
     info: dict[str, Any] = Field(description="Title, author and the like from the file itself.")
     metadata: dict[str, Any]
+    version: int = Field(examples=[1], description="Counts from 1 along the documents that replaced each other.")
+    replaces: str | None = Field(description="The version before.")
+    replaced_by: str | None = Field(description="The version after; null on the latest.")
+    differs_from_page: int | None = Field(
+        description="First page that is not the same as in the version before; null when the prefixes are equal or "
+        "cannot be compared (`shared_prefix_tokens` is null)."
+    )
+    shared_prefix_tokens: int | None = Field(
+        description="Leading prefix tokens that the version before has too: where that one is warm, they are not "
+        "computed again."
+    )
     waiting: Waiting | None = Field(description="What the document waits for while it is not read.")
     error: Trouble | None
     created_at: datetime
@@ -85,7 +96,9 @@ class UploadOptions(BaseModel):
     warm: bool = Field(default=True, description="Compute the prefix before anyone asks.")
     metadata: Metadata = Field(default_factory=dict, description="Your own key-value pairs, at most 16 KiB of JSON.")
 
-    @field_validator("name", "password", mode="after")
+    replaces: Text | None = Field(default=None, max_length=64, description="The document this is a new version of.")
+
+    @field_validator("name", "password", "replaces", mode="after")
     @classmethod
     def _absent_when_empty(cls, value: str | None) -> str | None:
         return value or None
@@ -101,10 +114,12 @@ class UploadQuery(BaseModel):
     ocr: OcrMode | None = Field(default=None)
     warm: bool | None = Field(default=None)
     metadata: str | None = Field(default=None, max_length=16_384, description="A JSON object.")
+    replaces: str | None = Field(default=None, max_length=64, description="The document this is a new version of.")
 
 
 class DocumentListQuery(ListQuery):
     status: DocumentStatus | None = Field(default=None, description="Only documents in this state.")
+    latest: bool = Field(default=False, description="Leave out documents that a newer version replaced.")
 
 
 class WaitQuery(BaseModel):
@@ -116,4 +131,8 @@ class WaitQuery(BaseModel):
 
 
 class PageListQuery(ListQuery):
+    pass
+
+
+class VersionListQuery(ListQuery):
     pass

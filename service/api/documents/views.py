@@ -12,18 +12,19 @@ from service.api.documents.schemas import Cache, DocumentOut, PageOut, Progress
 from service.api.fleet import Fleet
 from service.api.shapes import Trouble, Waiting
 from service.domain.documents import DocumentStatus
-from service.store import documents, prefixes
+from service.store import documents, prefixes, versions
 from service.store.tables import DocumentRow, PageRow, ResidencyRow
 
 _COLD = Cache(state="cold", worker=None, tokens=None, last_used_at=None)
 
 
 def documents_out(session: Session, tenant_id: str, rows: Sequence[DocumentRow], fleet: Fleet) -> list[DocumentOut]:
-    """Several documents with the state of their prefixes, in two queries more."""
+    """Several documents with the state of their prefixes and their successors, in three queries more."""
     prefix_ids = [row.prefix_id for row in rows if row.prefix_id is not None]
     warm = prefixes.residencies(session, tenant_id, prefix_ids) if prefix_ids else {}
     warming = documents.warming(session, [row.id for row in rows if row.tier is not None]) if rows else set[str]()
-    return [_document(row, warm, warming, fleet) for row in rows]
+    newer = versions.successors(session, [row.id for row in rows]) if rows else {}
+    return [_document(row, newer.get(row.id), _cache(row, warm, warming, fleet), fleet) for row in rows]
 
 
 def document_out(session: Session, tenant_id: str, row: DocumentRow, fleet: Fleet) -> DocumentOut:
@@ -42,9 +43,7 @@ def page_out(row: PageRow) -> PageOut:
     )
 
 
-def _document(
-    row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str], fleet: Fleet
-) -> DocumentOut:
+def _document(row: DocumentRow, replaced_by: str | None, cache: Cache, fleet: Fleet) -> DocumentOut:
     return DocumentOut(
         id=row.id,
         status=DocumentStatus(row.status),
@@ -58,11 +57,16 @@ def _document(
         headroom_tokens=row.headroom_tokens if row.tier is not None else None,
         fits=row.fits,
         progress=Progress(pages_done=row.pages_done, pages=row.pages),
-        cache=_cache(row, warm, warming, fleet),
+        cache=cache,
         ocr_pages=row.ocr_pages,
         page_problems=row.page_problems,
         info=row.info,
         metadata=row.user_metadata,
+        version=row.version,
+        replaces=row.replaces_id,
+        replaced_by=replaced_by,
+        differs_from_page=row.differs_from_page,
+        shared_prefix_tokens=row.shared_prefix_tokens,
         waiting=_waiting(row, fleet),
         error=trouble(row.error_code, row.error_detail),
         created_at=row.created_at,

@@ -10,12 +10,20 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.api.app import create_app
+from service.domain.jobs import JobKind
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
 from service.settings import Settings
+from service.store.blobs import BlobStore
 from service.store.database import Database
+from service.tokens.prompt import PromptEncoder
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
+from workers.read_job import DocumentReader
+from workers.runtime import Attempt
 
 Serve = Callable[..., TestClient]
+ReadNext = Callable[[], str]
 
 
 @pytest.fixture
@@ -40,6 +48,23 @@ def client(settings: Settings) -> Iterator[TestClient]:
 @pytest.fixture
 def workers(database: Database, settings: Settings) -> Workers:
     return Workers(database, settings)
+
+
+@pytest.fixture
+def read(database: Database, settings: Settings, workers: Workers) -> ReadNext:
+    """Reads the next document as an ingest worker does, in a child process, and returns its id."""
+    encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
+    blobs = BlobStore(settings.data_dir / "blobs", min_free_bytes=0)
+    bell = Bell(make_celery(settings.broker, publish_only=True), settings.tier_table())
+    reader = DocumentReader(settings, database, blobs, encoder, bell)
+
+    def run() -> str:
+        lease = workers.claim(JobKind.READ)
+        assert lease is not None
+        reader(Attempt(lease))
+        return lease.document_id
+
+    return run
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def machine_for(database: Database) -> type[RuleBasedStateMachine]:
             with database.write() as session:
                 self.document = DocumentRow(
                     id=new_id("doc"),
+                    lineage_id=new_id("doc"),
                     tenant_id=self.tenant,
                     name="x",
                     content_type="application/pdf",
