@@ -97,6 +97,10 @@ class LimitSettings(_Group):
     """Most questions in one batch."""
     max_queued_tokens_per_tier: int = Field(default=50_000_000, gt=0)
     """Prompt tokens that may wait in one tier before interactive questions are answered 429."""
+    max_waiting_per_tenant: int = Field(default=1000, gt=0)
+    """Event streams and long polls that one tenant may have open at one API process."""
+    max_uploads_per_tenant: int = Field(default=32, gt=0)
+    """Uploads that one tenant may have under way at one API process."""
 
 
 class ReadingSettings(_Group):
@@ -131,6 +135,36 @@ class JobSettings(_Group):
     """Backlog, in seconds of prefill, up to which a question waits for the worker that holds its document."""
     batch_share: float = Field(default=0.5, gt=0, le=1)
     """Share of a worker's places that batch jobs may take, so that interactive questions find one free."""
+
+
+class WebhookSettings(_Group):
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts (``name`` or ``name:port``) that webhooks may be sent to although they are on a private network, over http too
+    (JSON in the environment). Every other host must be on the public internet."""
+    allowed_ports: tuple[int, ...] = (443, 8443)
+    """TCP ports of all other hosts (JSON in the environment)."""
+    max_per_tenant: int = Field(default=20, gt=0)
+    """Webhooks one tenant may register."""
+    timeout_seconds: float = Field(default=5.0, gt=0, le=30)
+    """How long one attempt may take, from the connection to the end of the answer."""
+    max_response_bytes: int = Field(default=64 * 1024, gt=0)
+    """Bytes of an answer, head included, after which it is cut off."""
+    max_attempts: int = Field(default=12, ge=1)
+    """Attempts at one delivery; with the pauses below the last one comes about 27 hours after the first."""
+    first_pause_seconds: float = Field(default=10.0, gt=0)
+    """Pause after the first failed attempt; each later pause is three times as long, spread by a fifth."""
+    longest_pause_seconds: float = Field(default=6 * 3600.0, gt=0)
+    """Longest pause between two attempts."""
+    secret_overlap_seconds: float = Field(default=86_400.0, ge=0)
+    """How long messages are signed with the old secret too after it was replaced."""
+    keep_days: float = Field(default=30.0, gt=0)
+    """How long the log keeps deliveries that have ended."""
+    poll_seconds: float = Field(default=1.0, gt=0)
+    """How often a worker looks for due deliveries; it looks at once when it has ended a job itself."""
+    concurrency: int = Field(default=8, ge=1)
+    """Deliveries one worker makes at once."""
+    max_per_receiver: int = Field(default=2, ge=1)
+    """Of these, to one webhook or host, so that a slow receiver does not hold up the others."""
 
 
 class EngineSettings(_Group):
@@ -230,6 +264,8 @@ class Settings(BaseSettings):
     """Limits of the child processes that read documents."""
     jobs: JobSettings = JobSettings()
     """Leases, retries and maintenance."""
+    webhooks: WebhookSettings = WebhookSettings()
+    """Telling receivers of what has ended."""
     engine: EngineSettings = EngineSettings()
     """Engine settings that override what the profile derives."""
     logs: LogSettings = LogSettings()

@@ -31,6 +31,7 @@ from service.store import jobs, maintenance, placement, workers
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
 from service.store.tables import WorkerRow
+from workers.webhooks.delivering import Deliverer
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -139,6 +140,7 @@ class Runtime:
         self._waiting_tenants: list[str] = []
         self._started_at = None
         self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
+        self._deliverer = Deliverer(settings.webhooks, database)
         # Two, because a sweep may wait for a broker that does not answer, and no lease may be lost for that.
         self._threads = [
             threading.Thread(target=self._keep_leases, name="leases", daemon=True),
@@ -156,6 +158,7 @@ class Runtime:
         self._beat()
         for thread in self._threads:
             thread.start()
+        self._deliverer.start()
         log.info("worker_ready", worker=self.id, tiers=self.tiers, places=self.places)
 
     def drain(self, *, wait_seconds: float) -> None:
@@ -184,6 +187,7 @@ class Runtime:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5)
+        self._deliverer.close()
         try:
             with self.database.write() as session:
                 workers.leave(session, self.id)
@@ -213,6 +217,7 @@ class Runtime:
             finally:
                 with self._lock:
                     self._held.pop((attempt.lease.job_id, attempt.lease.attempt), None)
+                self._deliverer.wake()
             ran += 1
         return ran
 

@@ -48,11 +48,24 @@ class NewItem:
 
 
 def create(
-    session: Session, now: datetime, tenant_id: str, *, task: str, total: int, metadata: dict[str, Any]
+    session: Session,
+    now: datetime,
+    tenant_id: str,
+    *,
+    task: str,
+    total: int,
+    metadata: dict[str, Any],
+    webhook_url: str | None = None,
 ) -> BatchRow:
     """Make an empty batch; its questions are asked in the same transaction."""
     row = BatchRow(
-        id=new_id("batch"), tenant_id=tenant_id, task=task, total=total, user_metadata=metadata, created_at=now
+        id=new_id("batch"),
+        tenant_id=tenant_id,
+        task=task,
+        total=total,
+        user_metadata=metadata,
+        webhook_url=webhook_url,
+        created_at=now,
     )
     session.add(row)
     session.flush()
@@ -262,6 +275,8 @@ def replace_job(session: Session, now: datetime, job: JobRow, *, tier: str | Non
         free_attempts=job.attempt,
         created_at=now,
     )
+    # First of all, because it waits for whoever announces the batch's end at this moment.
+    session.connection().execute(update(BatchRow).where(col(BatchRow.id) == job.batch_id).values(announced_at=None))
     session.delete(job)
     session.flush()
     session.add(new)

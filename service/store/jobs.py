@@ -17,6 +17,7 @@ from sqlmodel import Session, col, select
 
 from service.domain.jobs import Fail, JobKind, JobState, Priority, Retry, after_failure
 from service.errors import DocumentExceedsTiers, DocumentFailed, InternalFailure, LongreadError
+from service.store import outbox
 from service.store.tables import DocumentRow, JobRow
 
 INGEST_TIER = "ingest"
@@ -236,7 +237,10 @@ def succeed(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
         .where(*_guard(job_id, attempt))
         .values(state=JobState.SUCCEEDED, finished_at=now, lease_until=None)
     )
-    return changed(result) == 1
+    if changed(result) != 1:
+        return False
+    outbox.note_ends(session, now, [job_id])
+    return True
 
 
 def stop(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
@@ -362,6 +366,7 @@ def end(
     )
     if changed(result) != 1:
         return False
+    ended = [job.id]
     if job.kind == JobKind.READ and state != JobState.SUCCEEDED:
         reason = error or InternalFailure("Reading was stopped before it was finished.")
         session.connection().execute(
@@ -369,7 +374,7 @@ def end(
             .where(col(DocumentRow.id) == job.document_id, col(DocumentRow.status) != "ready")
             .values(status="failed", error_code=reason.code, error_detail=reason.detail, password=None)
         )
-        session.connection().execute(
+        waited = session.connection().execute(
             update(JobRow)
             .where(
                 col(JobRow.document_id) == job.document_id,
@@ -382,7 +387,10 @@ def end(
                 error_code=DocumentFailed.code,
                 error_detail=f"The document could not be read: {reason.detail}",
             )
+            .returning(col(JobRow.id))
         )
+        ended += waited.scalars().all()
+    outbox.note_ends(session, now, ended)
     return True
 
 

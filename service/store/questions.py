@@ -34,6 +34,7 @@ class NewQuestion:
         deadline_seconds: Time after which it is not answered any more.
         batch_id: The batch it belongs to.
         item: Its place in that batch, from 0.
+        webhook_url: Where its end is told, beside the tenant's webhooks.
     """
 
     question: str
@@ -47,6 +48,7 @@ class NewQuestion:
     deadline_seconds: float | None = None
     batch_id: str | None = None
     item: int | None = None
+    webhook_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def ask(
         max_output_tokens=new.max_output_tokens,
         temperature=new.temperature,
         json_schema=new.json_schema,
+        webhook_url=new.webhook_url,
         created_at=now,
     )
     prompt_extra = new.extra_tokens - new.max_output_tokens
