@@ -11,13 +11,16 @@ from fastapi_offline import FastAPIOffline
 
 from service.api import openapi, problems
 from service.api.batches.endpoints import router as batches
+from service.api.documents.cache import router as caching
 from service.api.documents.endpoints import router as documents
+from service.api.documents.estimating import router as estimates
 from service.api.health.endpoints import router as health
 from service.api.middleware import BodyLimit, RequestContext
 from service.api.questions.endpoints import router as questions
 from service.api.questions.streaming import router as streaming
 from service.api.services import open_services
 from service.api.tiers.endpoints import router as tiers
+from service.api.webhooks.endpoints import router as webhooks
 from service.api.workers.endpoints import router as workers
 from service.settings import Settings
 
@@ -52,7 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    for router in (documents, questions, streaming, batches, tiers, workers, health):
+    for router in (documents, caching, estimates, questions, streaming, batches, webhooks, tiers, workers, health):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

@@ -150,11 +150,14 @@ def _listeners(session: Session, tenant_id: str) -> list[tuple[str, Sequence[str
     """The tenant's webhooks that are told of anything, with their events."""
     return list(
         session.exec(
-            select(WebhookRow.id, WebhookRow.events).where(
+            select(WebhookRow.id, WebhookRow.events)
+            .where(
                 col(WebhookRow.tenant_id) == tenant_id,
                 col(WebhookRow.disabled_at).is_(None),
                 col(WebhookRow.url).is_not(None),
             )
+            # It must still be there when its message is written (PostgreSQL; on SQLite a write has no company).
+            .with_for_update(read=True, key_share=True)
         ).all()
     )
 

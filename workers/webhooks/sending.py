@@ -127,9 +127,11 @@ class Sender:
             return Outcome(Failure.TIMED_OUT)
         except ssl.SSLError:
             return Outcome(Failure.TLS_FAILED)
+        except (http.client.HTTPException, _CutOff):
+            return Outcome(Failure.INVALID_RESPONSE)
         except OSError:
             return Outcome(Failure.NOT_CONNECTED)
-        except (http.client.HTTPException, ValueError, _CutOff):
+        except ValueError:
             return Outcome(Failure.INVALID_RESPONSE)
 
     def _addresses(self, target: Target) -> list[str]:

@@ -21,6 +21,8 @@ from service.api.paging import ListQuery, Page, next_cursor
 from service.api.questions.asking import Counted
 from service.api.services import Services, ServicesDep
 from service.api.shapes import BatchId, Trouble, reply
+from service.api.webhooks.schemas import RequestWebhook
+from service.api.webhooks.urls import request_url
 from service.domain import batches as domain
 from service.domain.batches import BatchStatus, BatchTask
 from service.domain.jobs import JobState, Priority
@@ -54,7 +56,10 @@ def create_batch(services: ServicesDep, tenant: TenantDep, body: BatchIn, once: 
                 # A document was read meanwhile: items that were to wait for it would wait for ever.
                 prepared = _prepare(services, tenant, body, current, counted)
             total = len(prepared.job_rows)
-            row = batches.create(session, now, tenant, task=body.task, total=total, metadata=body.metadata)
+            url = request_url(services, session, now, tenant, body.webhook)
+            row = batches.create(
+                session, now, tenant, task=body.task, total=total, metadata=body.metadata, webhook_url=url
+            )
             batches.add_items(session, now, row, prepared)
             fleet = read_fleet(session, now, services.settings, services.tiers)
             headers = {"Location": f"/v1/batches/{row.id}", "Retry-After": _RETRY_AFTER}
@@ -198,6 +203,7 @@ def _view(session: Session, now: datetime, row: BatchRow, progress: Progress) ->
         cancel_requested=row.cancelled_at is not None,
         estimated_finish_at=_estimate(now, progress) if status == BatchStatus.RUNNING else None,
         metadata=row.user_metadata,
+        webhook=RequestWebhook(url=row.webhook_url) if row.webhook_url else None,
         created_at=row.created_at,
         started_at=progress.started_at,
         finished_at=progress.finished_at if status not in _OPEN else None,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from service.api.questions.schemas import AnswerOut, QuestionText, Usage
 from service.api.shapes import Metadata, Trouble
 from service.api.structured import JsonSchema
+from service.api.webhooks.schemas import RequestWebhook
 from service.domain.batches import BatchStatus, BatchTask
 from service.domain.jobs import JobState
 
@@ -41,6 +42,7 @@ class BatchIn(BaseModel):
     max_output_tokens: int | None = Field(default=None, ge=1, description="Output budget of each item; null: default.")
     temperature: float = Field(default=0.0, ge=0, le=2, allow_inf_nan=False)
     priority: Literal["batch"] = "batch"
+    webhook: RequestWebhook | None = Field(default=None, description="Where its end is told, beside your webhooks.")
     metadata: Metadata = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -74,6 +76,7 @@ class BatchOut(BaseModel):
     cancel_requested: bool
     estimated_finish_at: datetime | None = Field(description="From the batch's own pace; null until an item is done.")
     metadata: dict[str, Any]
+    webhook: RequestWebhook | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

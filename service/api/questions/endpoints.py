@@ -19,6 +19,7 @@ from service.api.questions.schemas import DocumentQuestionListQuery, QuestionIn,
 from service.api.questions.views import question_out, questions_out
 from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, QuestionId, reply
+from service.api.webhooks.urls import request_url
 from service.domain.jobs import TERMINAL, JobState, Priority
 from service.store import documents, jobs, questions
 from service.store.questions import NewQuestion
@@ -66,6 +67,7 @@ def ask_question(
                 follows_id=body.follows,
                 priority=_PRIORITIES[body.priority],
                 deadline_seconds=body.deadline_seconds,
+                webhook_url=request_url(services, session, now, tenant, body.webhook),
             )
             row, job = questions.ask(session, now, tenant, document, new, tier, services.placer)
             session.flush()

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from service.api.paging import ListQuery
 from service.api.shapes import Text, Trouble, Waiting
 from service.api.structured import JsonSchema
+from service.api.webhooks.schemas import RequestWebhook
 from service.domain.jobs import JobState
 
 MAX_QUESTION_CHARS = 200_000
@@ -35,6 +36,7 @@ class QuestionIn(BaseModel):
             "examples": [
                 {"question": "Which warranty does the pump have?"},
                 {"question": "And from when on?", "follows": "q_0198c0ffee0198c0ffee0198c0ffee01"},
+                {"question": "Who signed it?", "webhook": {"url": "https://example.com/hooks/longread"}},
             ]
         },
     )
@@ -58,6 +60,7 @@ class QuestionIn(BaseModel):
         allow_inf_nan=False,
         description="After this time it is not answered any more and becomes `expired`.",
     )
+    webhook: RequestWebhook | None = Field(default=None, description="Where its end is told, beside your webhooks.")
 
 
 class CitationOut(BaseModel):
@@ -137,6 +140,7 @@ class QuestionOut(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     deadline_at: datetime | None
+    webhook: RequestWebhook | None
     answer: AnswerOut | None
     usage: Usage | None
     timings: Timings | None

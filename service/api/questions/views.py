@@ -18,6 +18,7 @@ from service.api.questions.schemas import (
     UnsupportedOut,
     Usage,
 )
+from service.api.webhooks.schemas import RequestWebhook
 from service.domain.jobs import JobState
 from service.store import backlog
 from service.store.tables import JobRow, QuestionRow
@@ -59,6 +60,7 @@ def _question(row: QuestionRow, job: JobRow, fleet: Fleet) -> QuestionOut:
         started_at=job.started_at,
         finished_at=job.finished_at,
         deadline_at=job.deadline_at,
+        webhook=RequestWebhook(url=row.webhook_url) if row.webhook_url else None,
         answer=answer_out(row),
         usage=usage_out(row),
         timings=_timings(row),
