@@ -18,6 +18,8 @@
     ├── ServiceError            the service cannot do it now; the same call may succeed later
     │   ├── DatabaseUnavailable 503  database_unavailable
     │   ├── ModelUnavailable    503  model_unavailable
+    │   ├── NoIngestWorker      503  no_ingest_worker
+    │   ├── EstimateNotFinished 503  estimate_not_finished
     │   └── StorageFull         507  storage_full
     ├── DocumentError           why a document could not be read (data on the document, not an HTTP error)
     └── JobError                why a job ended without a result (data on the job, not an HTTP error)
@@ -167,6 +169,16 @@ class IdempotencyInFlight(Conflict):
 
     code = "idempotency_in_flight"
     retryable = True
+
+
+class PinsExceedCache(Conflict):
+    """Pinned documents would take more of the KV caches than they may.
+
+    Facts: ``tokens`` of the document, ``pinned_tokens`` that are pinned already, ``max_pinned_tokens``. Unpin another
+    document, wait until a pin has run out, or start another worker.
+    """
+
+    code = "pins_exceed_cache"
 
 
 class RequestTooLarge(RequestError):
@@ -353,6 +365,25 @@ class ModelUnavailable(ServiceError):
     code = "model_unavailable"
 
 
+class NoIngestWorker(ServiceError):
+    """No ingest worker is alive, so nothing can be read.
+
+    The operator must start one (``longread worker ingest``). Uploads are accepted and wait; estimates cannot.
+    """
+
+    code = "no_ingest_worker"
+
+
+class EstimateNotFinished(ServiceError):
+    """The file was not read in time, so there is no estimate.
+
+    Nothing was kept. Send it again when less waits, or upload it: an upload is read however long it takes
+    (setting ``LONGREAD_LIMITS__MAX_WAIT_SECONDS``).
+    """
+
+    code = "estimate_not_finished"
+
+
 class StorageFull(ServiceError):
     """There is no room to store the file.
 
@@ -489,6 +520,12 @@ class ReaderCrashed(DocumentError):
     """
 
     code = "reader_crashed"
+
+
+def document_error(code: str | None, detail: str | None) -> DocumentError | None:
+    """The error that a failed document shows, as an exception; None when it is none of reading."""
+    kind = next((kind for kind in DocumentError.__subclasses__() if kind.code == code), None)
+    return kind(detail or kind.title()) if kind is not None else None
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------

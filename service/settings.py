@@ -102,6 +102,16 @@ class LimitSettings(_Group):
     max_uploads_per_tenant: int = Field(default=32, gt=0)
     """Uploads that one tenant may have under way at one API process."""
 
+    max_pin_seconds: int = Field(default=7 * 86_400, gt=0)
+    """Longest time a document may be kept warm on demand (``pin_seconds``)."""
+    max_pinned_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of a worker's KV cache that pinned documents may take."""
+
+    @property
+    def abandoned_seconds(self) -> float:
+        """Age at which an estimate's file, or one that is still on its way in, is nobody's any more."""
+        return self.max_wait_seconds + 600
+
 
 class ReadingSettings(_Group):
     wall_seconds: float = Field(default=60.0, gt=0)
@@ -133,6 +143,8 @@ class JobSettings(_Group):
     """How long a job is kept for the worker that holds its document before any worker of the tier may take it."""
     max_affinity_wait_seconds: float = Field(default=10.0, gt=0)
     """Backlog, in seconds of prefill, up to which a question waits for the worker that holds its document."""
+    pin_touch_seconds: float = Field(default=60.0, gt=0)
+    """A pinned document that was not used for this long is used by its worker, so that the engine does not evict it."""
     batch_share: float = Field(default=0.5, gt=0, le=1)
     """Share of a worker's places that batch jobs may take, so that interactive questions find one free."""
 
@@ -216,6 +228,8 @@ class EngineSettings(_Group):
     """Work in flight without any progress for this long makes the worker test its engine."""
     canary_seconds: float = Field(default=60.0, gt=0)
     """How long the engine may take for the one token of that test before it is taken for hung and replaced."""
+    max_recall_loss: float = Field(default=0.1, ge=0, le=1)
+    """How much less of a probe's facts a tier may find than the baseline before it is warned of (``longread probe``)."""
     dtype: str | None = None
     """Weight type. None: as the model says."""
     load_format: str | None = None

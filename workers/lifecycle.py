@@ -24,6 +24,7 @@ from workers.answer.answering import Answerer
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
 from workers.engine.spawned import end_with_parent
+from workers.keepwarm import PinKeeper
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
 from workers.secrets import cache_salt, installation_secret
@@ -54,9 +55,10 @@ def run_ingest(settings: Settings) -> int:
         bell,
         kind="ingest",
         tiers=[INGEST_TIER],
-        handlers={JobKind.READ: reader},
+        handlers={JobKind.READ: reader, JobKind.COUNT: reader},
         places=settings.reading.concurrency or os.cpu_count() or 1,
         info={"tokenizer": encoder.tokenizer.backend, "fingerprint": encoder.fingerprint},
+        chores=[functools.partial(blobs.tidy, older_than_seconds=settings.limits.abandoned_seconds)],
     )
     reader.runtime = runtime
     runtime.start()
@@ -102,10 +104,11 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         cache_salt=functools.partial(cache_salt, secret),
         model=settings.model_name,
     )
+    bell = Bell(app, table)
     runtime = Runtime(
         settings,
         database,
-        Bell(app, table),
+        bell,
         kind="engine",
         tiers=[tier.name for tier in tiers],
         handlers=answerer.handlers,
@@ -118,6 +121,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "kv_cache_dtype": host.info.kv_cache_dtype,
             "fingerprint": encoder.fingerprint,
         },
+        chores=[PinKeeper(settings, database, bell)],
     )
     answerer.runtime = runtime
     runtime.start()

@@ -31,9 +31,18 @@ def installation_secret(data_dir: Path) -> bytes:
     return bytes.fromhex(path.read_text())
 
 
-def cache_salt(secret: bytes, tenant_id: str) -> str:
+def cache_salt(secret: bytes, tenant_id: str, scope: str = "") -> str:
     """A tenant's salt for the engine's prefix cache: no tenant can learn from timing what another one asked.
 
     HMAC-SHA-256 in hex, never from the client (CVE-2025-46570).
+
+    Args:
+        secret: The installation's.
+        tenant_id: The tenant.
+        scope: ``Prefix.cache_scope`` of the document: changes when its cache is given up, so that no engine finds the old
+            blocks again.
     """
-    return hmac.new(secret, tenant_id.encode(), hashlib.sha256).hexdigest()
+    # A tenant's name has no zero byte, so no tenant and scope look like another tenant.
+    return hmac.new(
+        secret, f"{tenant_id}\0{scope}".encode() if scope else tenant_id.encode(), hashlib.sha256
+    ).hexdigest()

@@ -64,6 +64,7 @@ def upgrade() -> None:
         sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("token_ids", sa.LargeBinary(), nullable=False),
         sa.Column("page_starts", sa.JSON(), nullable=False),
+        sa.Column("cache_epoch", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_prefixes")),
         sa.UniqueConstraint(
@@ -72,6 +73,26 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("prefixes", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_prefixes_tenant_id"), ["tenant_id"], unique=False)
+
+    op.create_table(
+        "probes",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("model", sa.String(), nullable=False),
+        sa.Column("revision", sa.String(), nullable=False),
+        sa.Column("tier", sa.String(), nullable=False),
+        sa.Column("kv_cache_dtype", sa.String(), nullable=False),
+        sa.Column("rope_factor", sa.Float(), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("depths", sa.JSON(), nullable=False),
+        sa.Column("recall", sa.Float(), nullable=False),
+        sa.Column("baseline", sa.Float(), nullable=True),
+        sa.Column("baseline_source", sa.String(), nullable=True),
+        sa.Column("measured_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_probes")),
+    )
+    with op.batch_alter_table("probes", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_probes_measured_at"), ["measured_at"], unique=False)
 
     op.create_table(
         "webhooks",
@@ -137,6 +158,7 @@ def upgrade() -> None:
         sa.Column("replaces_id", sa.String(), nullable=True),
         sa.Column("differs_from_page", sa.Integer(), nullable=True),
         sa.Column("shared_prefix_tokens", sa.Integer(), nullable=True),
+        sa.Column("estimate", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ready_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["prefix_id"], ["prefixes.id"], name=op.f("fk_documents_prefix_id_prefixes")),
@@ -188,6 +210,18 @@ def upgrade() -> None:
             ["document_id"], ["documents.id"], name=op.f("fk_pages_document_id_documents"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("document_id", "number", name=op.f("pk_pages")),
+    )
+    op.create_table(
+        "pins",
+        sa.Column("document_id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("problem", sa.String(), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["document_id"], ["documents.id"], name=op.f("fk_pins_document_id_documents"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("document_id", name=op.f("pk_pins")),
     )
     op.create_table(
         "questions",
@@ -357,6 +391,7 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_questions_batch_id"))
 
     op.drop_table("questions")
+    op.drop_table("pins")
     op.drop_table("pages")
     with op.batch_alter_table("residencies", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_residencies_worker_id"))
@@ -377,6 +412,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_webhooks_tenant_id"))
 
     op.drop_table("webhooks")
+    with op.batch_alter_table("probes", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_probes_measured_at"))
+
+    op.drop_table("probes")
     with op.batch_alter_table("prefixes", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_prefixes_tenant_id"))
 

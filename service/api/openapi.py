@@ -24,33 +24,45 @@ _MEANING = {
     507: "There is no room to store the file.",
 }
 
-_OPTIONS: dict[str, Any] = {
-    "name": {"type": "string", "maxLength": 1024},
+_ESTIMATE_OPTIONS: dict[str, Any] = {
     "password": {"type": "string", "maxLength": 1024},
     "ocr": {"type": "string", "enum": ["auto", "never", "force"], "default": "auto"},
+}
+_UPLOAD_OPTIONS: dict[str, Any] = {
+    "name": {"type": "string", "maxLength": 1024},
+    **_ESTIMATE_OPTIONS,
     "warm": {"type": "boolean", "default": True},
+    "pin_seconds": {"type": "integer", "minimum": 1, "description": "Keep the prefix warm for this long."},
     "metadata": {"type": "string", "description": "A JSON object.", "examples": ['{"case": 17}']},
     "replaces": {"type": "string", "maxLength": 64, "description": "The document this is a new version of."},
 }
 _BINARY = {"type": "string", "format": "binary"}
-UPLOAD_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "additionalProperties": False,
-                    "properties": {"file": _BINARY, **_OPTIONS},
-                }
+
+
+def _body(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "multipart/form-data": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["file"],
+                        "additionalProperties": False,
+                        "properties": {"file": _BINARY, **options},
+                    }
+                },
+                "application/pdf": {"schema": _BINARY},
+                "application/octet-stream": {"schema": _BINARY},
             },
-            "application/pdf": {"schema": _BINARY},
-            "application/octet-stream": {"schema": _BINARY},
-        },
+        }
     }
-}
+
+
+UPLOAD_BODY = _body(_UPLOAD_OPTIONS)
 """The body of an upload, which FastAPI cannot know because it is read as a stream."""
+ESTIMATE_BODY = _body(_ESTIMATE_OPTIONS)
+"""The same of an estimate."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +13,9 @@ from sqlmodel import Session, col, select
 from service.domain.ids import new_id
 from service.store.database import insert_or
 from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
+from service.store.trimming import trim
+
+_NEARNESS = {"warming": 0, "warm_disk": 1, "warm_host": 2, "warm": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,12 @@ class Prefix:
     token_ids: array[int]
     page_starts: Sequence[int]
     fingerprint: str
+    cache_epoch: int = 0
+
+    @property
+    def cache_scope(self) -> str:
+        """What the engine's cache salt depends on beside the tenant: nothing, until the cache was given up once."""
+        return f"{self.id}:{self.cache_epoch}" if self.cache_epoch else ""
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
@@ -81,22 +90,36 @@ def load(session: Session, tenant_id: str, prefix_id: str) -> Prefix | None:
     ).first()
     if row is None:
         return None
-    return Prefix(row.id, row.tokens, unpack(row.token_ids), row.page_starts, row.fingerprint)
+    return Prefix(row.id, row.tokens, unpack(row.token_ids), row.page_starts, row.fingerprint, row.cache_epoch)
 
 
 def note_residency(
-    session: Session, now: datetime, *, tenant_id: str, prefix_id: str, worker_id: str, tokens: int, state: str
+    session: Session,
+    now: datetime,
+    *,
+    tenant_id: str,
+    prefix_id: str,
+    worker_id: str,
+    tokens: int,
+    state: str,
+    cache_epoch: int | None = None,
 ) -> None:
     """Record what an engine reported about a prefix: ``warming`` or ``warm``, and how many of its tokens it holds.
 
-    ``tokens`` 0 removes the entry: the engine evicted it.
+    ``tokens`` 0 removes the entry: the engine evicted it. With ``cache_epoch`` nothing is recorded when the prefix's cache
+    was given up since. The worker's other entries are trimmed to what its engine can hold.
     """
+    if cache_epoch is not None:
+        epoch = session.exec(select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id)).first()
+        if epoch != cache_epoch:
+            return
     row = session.get(ResidencyRow, (prefix_id, worker_id))
     if tokens == 0 and state == "warm":
         if row is not None:
             session.delete(row)
         return
-    if session.get(WorkerRow, worker_id) is None:
+    worker = session.get(WorkerRow, worker_id)
+    if worker is None:
         return
     # An upsert, because several answers on a new prefix may end at the same moment.
     noted = {"state": state, "tokens": tokens, "last_used_at": now}
@@ -107,13 +130,22 @@ def note_residency(
     )
     if row is not None:
         session.expire(row)
+    if state == "warm":
+        trim(session, worker_id, worker.info)
 
 
-def residencies(session: Session, tenant_id: str, prefix_ids: Sequence[str]) -> dict[str, ResidencyRow]:
-    """For each prefix that is warm or warming anywhere, its best entry: most tokens, then latest use."""
+def residencies(
+    session: Session, tenant_id: str, prefix_ids: Sequence[str], worker_ids: Collection[str]
+) -> dict[str, ResidencyRow]:
+    """For each prefix that is warm or warming on one of these workers, its best entry: nearest, then most tokens, then latest use."""
     rows = session.exec(
         select(ResidencyRow)
-        .where(col(ResidencyRow.tenant_id) == tenant_id, col(ResidencyRow.prefix_id).in_(prefix_ids))
+        .where(
+            col(ResidencyRow.tenant_id) == tenant_id,
+            col(ResidencyRow.prefix_id).in_(prefix_ids),
+            col(ResidencyRow.worker_id).in_(worker_ids),
+        )
         .order_by(col(ResidencyRow.tokens), col(ResidencyRow.last_used_at))
     ).all()
-    return {row.prefix_id: row for row in rows}
+    nearest_last = sorted(rows, key=lambda row: _NEARNESS.get(row.state, 0))
+    return {row.prefix_id: row for row in nearest_last}

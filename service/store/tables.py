@@ -60,6 +60,7 @@ class PrefixRow(SQLModel, table=True):
 
     ``token_ids`` are little-endian unsigned 32-bit; ``page_starts[i]`` is the offset of page ``i + 1`` in them.
     ``fingerprint`` names tokenizer, chat template and system text: another one makes the prefix stale.
+    ``cache_epoch`` counts how often its computed blocks were given up: each time the engines get another salt for it.
     """
 
     __tablename__: ClassVar[Any] = "prefixes"
@@ -71,6 +72,7 @@ class PrefixRow(SQLModel, table=True):
     tokens: int
     token_ids: bytes = Field(sa_type=LargeBinary)
     page_starts: list[int] = _json(list)
+    cache_epoch: int = 0
     created_at: datetime = _time(nullable=False)
 
 
@@ -108,6 +110,9 @@ class DocumentRow(SQLModel, table=True):
     differs_from_page: int | None = None
     shared_prefix_tokens: int | None = None
     """Leading prefix tokens that the version before has too. None while they cannot be compared."""
+    estimate: bool = False
+    """Read only to be counted: shown nowhere, without pages and prefix, gone once it was answered. Its ``sha256`` is its
+    id, so that no upload is its duplicate."""
     created_at: datetime = _time(nullable=False)
     ready_at: datetime | None = _time()
 
@@ -245,6 +250,39 @@ class ResidencyRow(SQLModel, table=True):
     tokens: int
     created_at: datetime = _time(nullable=False)
     last_used_at: datetime = _time(nullable=False)
+
+
+class PinRow(SQLModel, table=True):
+    """A document whose prefix is kept warm until a time. ``problem`` says why it is not, when the caches lack the room."""
+
+    __tablename__: ClassVar[Any] = "pins"
+    document_id: str = Field(sa_column=Column(ForeignKey("documents.id", ondelete="CASCADE"), primary_key=True))
+    tenant_id: str
+    until: datetime = _time(nullable=False)
+    problem: str | None = None
+    created_at: datetime = _time(nullable=False)
+
+
+class ProbeRow(SQLModel, table=True):
+    """What a probe found: how many of the facts placed over a long document were answered, by tier and KV type.
+
+    ``depths`` are ``{depth, asked, found}``, depth from 0 (the beginning) to 1.
+    """
+
+    __tablename__: ClassVar[Any] = "probes"
+    id: str = Field(primary_key=True)
+    tenant_id: str = ALL_TENANTS
+    model: str
+    revision: str
+    tier: str
+    kv_cache_dtype: str
+    rope_factor: float
+    tokens: int
+    depths: list[dict[str, Any]] = _json(list)
+    recall: float
+    baseline: float | None = None
+    baseline_source: str | None = None
+    measured_at: datetime = _time(nullable=False, index=True)
 
 
 class IdempotencyRow(SQLModel, table=True):

@@ -51,7 +51,7 @@ class Answerer:
         host: The process's engine.
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
-        cache_salt: The engine's cache salt for a tenant.
+        cache_salt: The engine's cache salt for a tenant and a prefix (``Prefix.cache_scope``).
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Answerer:
         host: EngineHost,
         *,
         open_stream: Callable[[str, int], Stream],
-        cache_salt: Callable[[str], str],
+        cache_salt: Callable[[str, str], str],
         model: str,
     ) -> None:
         self._database = database
@@ -100,7 +100,7 @@ class Answerer:
             temperature=question.temperature,
             seed=None,
             json_schema=question.json_schema,
-            cache_salt=self._cache_salt(lease.tenant_id),
+            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
             priority=lease.priority,
             adapter=None,
         )
@@ -195,7 +195,7 @@ class Answerer:
             temperature=0.0,
             seed=None,
             json_schema=None,
-            cache_salt=self._cache_salt(lease.tenant_id),
+            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
             priority=lease.priority,
             adapter=None,
         )
@@ -234,6 +234,7 @@ class Answerer:
             worker_id=self.runtime.id,
             tokens=prefix.tokens // block * block,
             state="warm",
+            cache_epoch=prefix.cache_epoch,
         )
 
     def _note(self, lease: Lease, prefix: Prefix, *, tokens: int, state: str) -> None:
@@ -248,6 +249,7 @@ class Answerer:
                 worker_id=self.runtime.id,
                 tokens=tokens,
                 state=state,
+                cache_epoch=prefix.cache_epoch,
             )
 
     def _page_index(self, document: DocumentRow) -> PageIndex:

@@ -1,8 +1,8 @@
 """How long an engine takes to its first token: from what a worker measured, or from the sizes of model and device. Pure.
 
 The estimate counts multiplications: twice the parameters for each token, and attention, which grows with the context.
-Beside the H200 figures of Qwen2.5-7B it is within 7 % (cold: 0.19 / 0.96 / 2.58 / 7.79 s at 7.7k / 31.7k / 64.5k / 130k
-tokens; follow-ups: 0.016 / 0.030 / 0.041 / 0.066 s within 12 %).
+Beside the H200 figures of Qwen2.5-7B it is within 5 % (cold: 0.19 / 0.96 / 2.58 / 7.79 s at 7.7k / 31.7k / 64.5k / 130k
+tokens; follow-ups: 0.016 / 0.030 / 0.041 / 0.066 s within 10 %).
 
 *Units*: seconds, tokens, multiply-adds counted as two operations.
 """

@@ -1,4 +1,4 @@
-"""Documents: upload, look at, warm, delete."""
+"""Documents: upload, look at, delete."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi.responses import FileResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.api.auth import TenantDep
+from service.api.documents.cache import checked_pin
 from service.api.documents.receiving import Upload, receive, refuse_declared
 from service.api.documents.schemas import (
     DocumentListQuery,
@@ -16,20 +17,21 @@ from service.api.documents.schemas import (
     PageListQuery,
     PageOut,
     UploadedOut,
+    UploadOptions,
     UploadQuery,
     VersionListQuery,
     WaitQuery,
 )
 from service.api.documents.views import document_out, documents_out, page_out
 from service.api.fleet import read_fleet
-from service.api.once import OnceDep, OnceUploadedDep, Record
+from service.api.once import OnceUploadedDep, Record
 from service.api.openapi import UPLOAD_BODY, problems
 from service.api.paging import Page, next_cursor
 from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, reply
 from service.domain.documents import DocumentStatus, NewDocument
-from service.errors import DocumentExceedsTiers, DocumentNotUsable, NotFound
-from service.store import documents, versions
+from service.errors import NotFound
+from service.store import caching, documents, versions
 from service.store.blobs import Incoming
 
 router = APIRouter(prefix="/v1/documents", tags=["documents"])
@@ -67,7 +69,8 @@ async def upload_document(
     await run_in_threadpool(once.claim)
     try:
         with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
-            upload = await receive(request, incoming, max_bytes=max_bytes)
+            upload = await receive(request, incoming, max_bytes=max_bytes, options=UploadOptions)
+            checked_pin(services.settings, upload.options.pin_seconds)
             asked = f"{incoming.sha256} {upload.name} {upload.options.model_dump_json()}"
             return await run_in_threadpool(
                 lambda: once.replay_text(asked) or _accept(services, tenant, incoming, upload, once.record)
@@ -76,7 +79,9 @@ async def upload_document(
         await run_in_threadpool(once.release)
 
 
-def _accept(services: Services, tenant: str, incoming: Incoming, upload: Upload, record: Record) -> Response:
+def _accept(
+    services: Services, tenant: str, incoming: Incoming, upload: Upload[UploadOptions], record: Record
+) -> Response:
     incoming.seal()
     new = NewDocument(
         name=upload.name or "",
@@ -95,6 +100,9 @@ def _accept(services: Services, tenant: str, incoming: Incoming, upload: Upload,
         services.database.exclusive(session, f"documents:{tenant}")
         now = services.database.now(session)
         row, bell = documents.accept(session, now, tenant, new)
+        if upload.options.pin_seconds is not None:
+            # Its tokens are not known yet; whether it fits is seen once it is read, and shown in its cache.
+            caching.pin(session, now, row, upload.options.pin_seconds)
         if bell is not None:
             incoming.keep(tenant)
         fleet = read_fleet(session, now, services.settings, services.tiers)
@@ -205,39 +213,3 @@ def get_page(
     """One page's text, verbatim. Pages count from 1."""
     with services.database.read() as session:
         return reply(page_out(documents.page(session, tenant, document_id, number)))
-
-
-@router.post(
-    "/{document_id}/warm", status_code=202, response_model=DocumentOut, responses=problems(400, 401, 404, 409, 422, 503)
-)
-def warm_document(services: ServicesDep, tenant: TenantDep, document_id: DocumentId, once: OnceDep) -> Response:
-    """Compute the document's prefix now, so that its next question finds it. `cache` shows the state."""
-
-    def warm(record: Record) -> Response:
-        with services.database.write() as session:
-            now = services.database.now(session)
-            row = documents.get(session, tenant, document_id, hold=True)
-            if row.status == DocumentStatus.FAILED:
-                raise DocumentNotUsable(f"The document could not be read: {row.error_detail}", document=row.id)
-            bells = []
-            if row.status != DocumentStatus.READY:
-                row.warm = True
-                session.add(row)
-            elif row.tier is None:
-                largest = services.tiers.largest
-                raise DocumentExceedsTiers(
-                    f"The document has {row.tokens} tokens and fits no tier.",
-                    tokens=row.tokens,
-                    max_tokens=largest.length,
-                )
-            elif not documents.warming(session, [row.id]):
-                bells.append(documents.queue_warm(session, now, row, services.placer))
-                session.flush()
-            fleet = read_fleet(session, now, services.settings, services.tiers)
-            headers = {"Location": f"/v1/documents/{row.id}", "Retry-After": _RETRY_AFTER}
-            response = reply(document_out(session, tenant, row, fleet), 202, headers)
-            record(session, response)
-        services.bell.ring(bells, fleet.served)
-        return response
-
-    return once.run(warm)

@@ -25,10 +25,16 @@ class Progress(BaseModel):
 class Cache(BaseModel):
     """Where the document's computed prefix is. ``tokens`` of it are held by ``worker``."""
 
-    state: CacheState
+    state: CacheState = Field(
+        description="`warm`: on the device; `warm_host`, `warm_disk`: moved there, and loaded in a fraction of the time it "
+        "takes to compute it."
+    )
     worker: str | None
     tokens: int | None
+    created_at: datetime | None = Field(description="When this worker first held it.")
     last_used_at: datetime | None
+    pinned_until: datetime | None = Field(description="It is kept warm until then.")
+    pin_problem: str | None = Field(description="Why it is pinned and not kept warm.")
 
 
 class DocumentOut(BaseModel):
@@ -73,6 +79,35 @@ class UploadedOut(DocumentOut):
     deduplicated: bool = False
 
 
+class FirstToken(BaseModel):
+    """How long a question on a cold document would wait for its first token when nothing else runs."""
+
+    seconds: float = Field(examples=[1.042])
+    prefill_tokens_per_second: float = Field(examples=[5000.0], description="Of one worker.")
+    rate: Literal["measured", "default"] = Field(
+        description="`measured` by live workers of the tier, or the `default` that placement assumes until they have."
+    )
+    served: bool = Field(description="Whether a live worker would take it now.")
+
+
+class EstimateOut(BaseModel):
+    """What a file would be as a document. Nothing of it was kept."""
+
+    object: Literal["estimate"] = "estimate"
+    name: str | None = Field(examples=["handbook.pdf"])
+    content_type: str = Field(examples=["application/pdf"])
+    bytes: int = Field(examples=[184320])
+    sha256: str
+    pages: int = Field(examples=[12])
+    tokens: int = Field(examples=[5210], description="Exact, page markers and system text included.")
+    tier: str | None = Field(examples=["8k"], description="Smallest tier that takes it whole.")
+    headroom_tokens: int | None = Field(examples=[1446])
+    fits: dict[str, bool] = Field(examples=[{"8k": True, "32k": True}])
+    ocr_pages: list[int] = Field(description="Pages whose text was recognised from their picture.")
+    page_problems: list[dict[str, Any]] = Field(description="Pages that no reader could read: page, code, detail.")
+    cold_first_token: FirstToken | None = Field(description="Null when it fits no tier.")
+
+
 class PageOut(BaseModel):
     number: int = Field(examples=[1], description="Pages count from 1.")
     label: str | None = Field(examples=["iv"], description="What the document itself calls the page.")
@@ -83,38 +118,63 @@ class PageOut(BaseModel):
     confidence: float | None = Field(description="Mean confidence of recognised text, 0 to 1.")
 
 
-class UploadOptions(BaseModel):
-    """What may be said about an upload: query parameters of a raw body, fields of a multipart one."""
+class EstimateOptions(BaseModel):
+    """What may be said about a file that is only counted: query parameters of a raw body, fields of a multipart one."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Text | None = Field(default=None, max_length=1024, description="What to call the document.")
     password: Text | None = Field(
         default=None, max_length=1024, description="Opens an encrypted file; dropped once it was read."
     )
     ocr: OcrMode = Field(default="auto", description="When pages are recognised from their picture.")
+
+    @field_validator("password", mode="after")
+    @classmethod
+    def _no_password_when_empty(cls, value: str | None) -> str | None:
+        return value or None
+
+
+class UploadOptions(EstimateOptions):
+    """What may be said about an upload."""
+
+    name: Text | None = Field(default=None, max_length=1024, description="What to call the document.")
     warm: bool = Field(default=True, description="Compute the prefix before anyone asks.")
+    pin_seconds: int | None = Field(default=None, ge=1, description="Keep the prefix warm for this long from now on.")
     metadata: Metadata = Field(default_factory=dict, description="Your own key-value pairs, at most 16 KiB of JSON.")
 
     replaces: Text | None = Field(default=None, max_length=64, description="The document this is a new version of.")
 
-    @field_validator("name", "password", "replaces", mode="after")
+    @field_validator("name", "replaces", mode="after")
     @classmethod
     def _absent_when_empty(cls, value: str | None) -> str | None:
         return value or None
 
 
-class UploadQuery(BaseModel):
-    """The options as query parameters; ``metadata`` is a JSON object."""
+class EstimateQuery(BaseModel):
+    """An estimate's options as query parameters."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str | None = Field(default=None, max_length=1024)
     password: str | None = Field(default=None, max_length=1024)
     ocr: OcrMode | None = Field(default=None)
+
+
+class UploadQuery(EstimateQuery):
+    """The options as query parameters; ``metadata`` is a JSON object."""
+
+    name: str | None = Field(default=None, max_length=1024)
     warm: bool | None = Field(default=None)
+    pin_seconds: int | None = Field(default=None, ge=1)
     metadata: str | None = Field(default=None, max_length=16_384, description="A JSON object.")
     replaces: str | None = Field(default=None, max_length=64, description="The document this is a new version of.")
+
+
+class WarmBody(BaseModel):
+    """What may be said about warming."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"pin_seconds": 3600}]})
+
+    pin_seconds: int | None = Field(default=None, ge=1, description="Keep the prefix warm for this long from now on.")
 
 
 class DocumentListQuery(ListQuery):

@@ -12,19 +12,25 @@ from service.api.documents.schemas import Cache, DocumentOut, PageOut, Progress
 from service.api.fleet import Fleet
 from service.api.shapes import Trouble, Waiting
 from service.domain.documents import DocumentStatus
-from service.store import documents, prefixes, versions
-from service.store.tables import DocumentRow, PageRow, ResidencyRow
+from service.store import caching, documents, prefixes, versions
+from service.store.tables import DocumentRow, PageRow, PinRow, ResidencyRow
 
-_COLD = Cache(state="cold", worker=None, tokens=None, last_used_at=None)
+_COLD = Cache(
+    state="cold", worker=None, tokens=None, created_at=None, last_used_at=None, pinned_until=None, pin_problem=None
+)
 
 
 def documents_out(session: Session, tenant_id: str, rows: Sequence[DocumentRow], fleet: Fleet) -> list[DocumentOut]:
-    """Several documents with the state of their prefixes and their successors, in three queries more."""
+    """Several documents with the state of their prefixes and their successors, in four queries more."""
     prefix_ids = [row.prefix_id for row in rows if row.prefix_id is not None]
-    warm = prefixes.residencies(session, tenant_id, prefix_ids) if prefix_ids else {}
+    warm = prefixes.residencies(session, tenant_id, prefix_ids, fleet.ids) if prefix_ids else {}
     warming = documents.warming(session, [row.id for row in rows if row.tier is not None]) if rows else set[str]()
     newer = versions.successors(session, [row.id for row in rows]) if rows else {}
-    return [_document(row, newer.get(row.id), _cache(row, warm, warming, fleet), fleet) for row in rows]
+    pinned = caching.pins(session, tenant_id, [row.id for row in rows]) if rows else {}
+    return [
+        _document(row, newer.get(row.id), _pinned(_cache(row, warm, warming), pinned.get(row.id)), fleet)
+        for row in rows
+    ]
 
 
 def document_out(session: Session, tenant_id: str, row: DocumentRow, fleet: Fleet) -> DocumentOut:
@@ -82,12 +88,24 @@ def _waiting(row: DocumentRow, fleet: Fleet) -> Waiting | None:
     return None
 
 
-def _cache(row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str], fleet: Fleet) -> Cache:
+def _cache(row: DocumentRow, warm: Mapping[str, ResidencyRow], warming: AbstractSet[str]) -> Cache:
     held = warm.get(row.prefix_id or "")
-    if held is not None and held.worker_id in fleet.ids:
-        state: Any = held.state
-        return Cache(state=state, worker=held.worker_id, tokens=held.tokens, last_used_at=held.last_used_at)
-    return _COLD.model_copy(update={"state": "warming"}) if row.id in warming else _COLD
+    if held is None:
+        return _COLD.model_copy(update={"state": "warming"}) if row.id in warming else _COLD
+    state: Any = held.state
+    return _COLD.model_copy(
+        update={
+            "state": state,
+            "worker": held.worker_id,
+            "tokens": held.tokens,
+            "created_at": held.created_at,
+            "last_used_at": held.last_used_at,
+        }
+    )
+
+
+def _pinned(cache: Cache, pin: PinRow | None) -> Cache:
+    return cache if pin is None else cache.model_copy(update={"pinned_until": pin.until, "pin_problem": pin.problem})
 
 
 def trouble(code: str | None, detail: str | None) -> Trouble | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from service.cli.client import batches, documents, fleet, questions, render
+from service.cli.client import batches, caching, documents, fleet, questions, render
 from service.cli.client.options import KeyOption, UrlOption, connect
 from service.cli.exits import CommandFailed, Exit
 from service.cli.output import JsonOption, finish
@@ -57,11 +57,13 @@ def register(app: typer.Typer) -> None:
     """Add the client commands."""
     for command in (
         documents.upload,
+        documents.count,
         questions.ask,
         batches.summarize,
         status,
         documents.documents,
         documents.delete,
+        caching.warm,
         cancel,
         fleet.tiers,
         fleet.workers,

@@ -48,11 +48,29 @@ def document(value: dict[str, Any]) -> RenderableType:
             "tokens": number(value.get("tokens")),
             "tier": value.get("tier"),
             "headroom": _tokens(value.get("headroom_tokens")),
+            "version": _version(value),
             "fits": ", ".join(name for name, fits in (value.get("fits") or {}).items() if fits),
             "cache": _cache(cache),
             "ocr pages": ", ".join(map(str, value.get("ocr_pages") or [])),
             "waits for": _waiting(value),
             "error": error_text(value.get("error")),
+        }
+    )
+
+
+def estimate(value: dict[str, Any]) -> RenderableType:
+    """What a file would be as a document."""
+    first = value.get("cold_first_token")
+    return facts(
+        {
+            "name": value.get("name"),
+            "pages": number(value["pages"]),
+            "tokens": number(value["tokens"]),
+            "tier": value.get("tier") or "none: it is longer than the largest",
+            "headroom": _tokens(value.get("headroom_tokens")),
+            "fits": ", ".join(name for name, fits in value["fits"].items() if fits),
+            "ocr pages": ", ".join(map(str, value.get("ocr_pages") or [])),
+            "cold first token": _first_token(first) if first else None,
         }
     )
 
@@ -190,6 +208,23 @@ def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def _version(value: dict[str, Any]) -> str:
+    """``2, replaces doc_…, differs from page 3``; empty for a document that stands alone."""
+    parts = [str(value.get("version") or 1)]
+    if value.get("replaces"):
+        page, shared = value.get("differs_from_page"), value.get("shared_prefix_tokens")
+        same = "" if shared is None else ", the same text" if page is None else f", differs from page {page}"
+        parts.append(f"replaces {value['replaces']}{same}")
+    if value.get("replaced_by"):
+        parts.append(f"replaced by {value['replaced_by']}")
+    return "" if len(parts) == 1 else ", ".join(parts)
+
+
+def _first_token(first: dict[str, Any]) -> str:
+    rate = f"{first['prefill_tokens_per_second']:,.0f} tokens/s, {first['rate']} rate"
+    return f"{first['seconds']:,.1f} s ({rate}{'' if first['served'] else '; no worker serves the tier now'})"
+
+
 def _tokens(value: int | None) -> str:
     return "" if value is None else f"{value:,} tokens"
 
@@ -200,7 +235,11 @@ def _ms(value: float | None) -> str:
 
 def _cache(cache: dict[str, Any]) -> str:
     state = cache.get("state")
-    return f"{state} on {cache['worker']}" if state and cache.get("worker") else str(state or "")
+    shown = f"{state} on {cache['worker']}" if state and cache.get("worker") else str(state or "")
+    if cache.get("pinned_until"):
+        until = str(cache["pinned_until"])[:19].replace("T", " ")
+        shown += f", pinned until {until} UTC" + (f" ({cache['pin_problem']})" if cache.get("pin_problem") else "")
+    return shown
 
 
 def _waiting(value: dict[str, Any]) -> str:
