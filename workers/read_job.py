@@ -12,7 +12,7 @@ from service.domain.tiers import TierTable
 from service.errors import DocumentError
 from service.jobqueue.doorbell import Bell
 from service.settings import Settings
-from service.store import documents, prefixes
+from service.store import documents, estimates, prefixes
 from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.placement import placer_for
@@ -42,7 +42,7 @@ def read_limits(settings: Settings) -> ReadLimits:
 
 
 class DocumentReader:
-    """Handler of read jobs."""
+    """Handler of read and count jobs."""
 
     def __init__(
         self, settings: Settings, database: Database, blobs: BlobStore, encoder: PromptEncoder, bell: Bell
@@ -69,7 +69,9 @@ class DocumentReader:
         pages = _Pages(self._database, self._encoder, attempt)
         try:
             summary = reading.read_document(
-                self._blobs.path(document.tenant_id, document.sha256),
+                self._blobs.estimate_path(document.id)
+                if document.estimate
+                else self._blobs.path(document.tenant_id, document.sha256),
                 content_type=document.content_type,
                 options=ReadOptions(password=document.password, ocr=document.ocr),  # type: ignore[arg-type]
                 limits=self._limits,
@@ -91,7 +93,10 @@ class DocumentReader:
             page_problems=[{"page": p.number, "code": p.code, "detail": p.detail} for p in summary.problems],
             info={k: v for k, v in pages.info.items() if v},
         )
-        self._finish(attempt, read, pages.ids)
+        if document.estimate:
+            self._finish_estimate(attempt, read, pages.ids)
+        else:
+            self._finish(attempt, read, pages.ids)
         log.info(
             "document_read",
             document=document.id,
@@ -127,6 +132,12 @@ class DocumentReader:
             )
         if bells:
             self._bell.ring(bells, self.runtime.served if self.runtime else set())
+
+    def _finish_estimate(self, attempt: Attempt, read: ReadDocument, pages: list[list[int]]) -> None:
+        ids, _ = self._encoder.prefix(pages)
+        with self._database.write() as session:
+            now = self._database.now(session)
+            estimates.finish(session, now, attempt.lease, read, len(ids), self._tiers.fit(len(ids)))
 
     def _fail(self, attempt: Attempt, error: DocumentError) -> None:
         with self._database.write() as session:

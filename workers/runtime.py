@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from service.errors import DatabaseUnavailable, EngineDied, InternalFailure, Lon
 from service.jobqueue import doorbell
 from service.jobqueue.doorbell import WINDOW, Bell
 from service.settings import Settings
-from service.store import jobs, maintenance, placement, workers
+from service.store import estimates, jobs, maintenance, placement, workers
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
 from service.store.tables import WorkerRow
@@ -104,6 +104,7 @@ class Runtime:
         handlers: What to do with each kind of job it claims.
         places: Jobs it runs at once.
         info: Facts shown about the worker (model, engine, capacity).
+        chores: Run after each sweep.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Runtime:
         handlers: dict[JobKind, Handler],
         places: int,
         info: dict[str, Any],
+        chores: Sequence[Callable[[], object]] = (),
     ) -> None:
         self.id = new_id("w")
         self.settings = settings
@@ -127,6 +129,7 @@ class Runtime:
         self.handlers = handlers
         self.places = places
         self.info = info
+        self.chores = chores
         self.policy = RetryPolicy(settings.jobs.max_attempts, settings.jobs.max_engine_deaths)
         self.served: set[str] = set(tiers)
         self.dead = threading.Event()
@@ -328,8 +331,10 @@ class Runtime:
     def _keep_sweeping(self) -> None:
         while not self._closed.wait(self.settings.jobs.sweep_seconds):
             self._guarded(self._sweep)
+            for chore in self.chores:
+                self._guarded(chore)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
         except DatabaseUnavailable as error:
@@ -393,6 +398,7 @@ class Runtime:
             now = self.database.now(session)
             swept = maintenance.sweep(session, now, self.policy)
             maintenance.forget(session, now, dead_after_seconds=self.settings.jobs.lease_seconds * _FORGET_AFTER_LEASES)
+            estimates.forget(session, now, older_than_seconds=self.settings.limits.abandoned_seconds)
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
             placement.forget_dead(session, alive)
             waiting = maintenance.claimable(session, now)

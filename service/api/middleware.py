@@ -20,7 +20,7 @@ log = structlog.stdlib.get_logger("service.api.request")
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Longest JSON body: a batch of 10,000 documents takes 0.4 MB. Files are capped by their own limit."""
-UPLOAD_PATH = "/v1/documents"
+UPLOAD_PATHS = ("/v1/documents", "/v1/documents/estimate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -84,7 +84,7 @@ class BodyLimit:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (scope["method"] == "POST" and scope["path"].rstrip("/") == UPLOAD_PATH):
+        if scope["type"] != "http" or (scope["method"] == "POST" and scope["path"].rstrip("/") in UPLOAD_PATHS):
             await self._app(scope, receive, send)
             return
         declared = Headers(scope=scope).get("content-length", "")

@@ -14,6 +14,8 @@ from service.errors import AttemptsExhausted, EngineDied, LongreadError, Poisone
 
 class JobKind(StrEnum):
     READ = "read"
+    COUNT = "count"
+    """Reading for an estimate: nothing of it is kept, and nobody is told but the request that waits."""
     WARM = "warm"
     ANSWER = "answer"
 

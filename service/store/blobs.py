@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import shutil
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,8 +27,10 @@ class BlobStore:
     def __init__(self, root: Path, *, min_free_bytes: int) -> None:
         self.root = root
         self.incoming = root / "incoming"
+        self.estimates = root / "estimates"
         self.min_free_bytes = min_free_bytes
-        self.incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.incoming, self.estimates):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def path(self, tenant_id: str, sha256: str) -> Path:
         """Where a file lies, or would."""
@@ -52,6 +56,29 @@ class BlobStore:
     def remove(self, tenant_id: str, sha256: str) -> None:
         """Delete a file; it may be gone already."""
         self.path(tenant_id, sha256).unlink(missing_ok=True)
+
+    def estimate_path(self, document_id: str) -> Path:
+        """Where the file of an estimate lies while it is read."""
+        return self.estimates / document_id
+
+    def remove_estimate(self, document_id: str) -> None:
+        """Delete the file of an estimate; it may be gone already."""
+        self.estimate_path(document_id).unlink(missing_ok=True)
+
+    def tidy(self, *, older_than_seconds: float) -> int:
+        """Delete files that a process which died left behind: uploads on their way in, and estimates.
+
+        A file that is still arriving is younger than this, because every piece of it changes its time.
+
+        Returns:
+            Files deleted.
+        """
+        before = time.time() - older_than_seconds
+        left = [path for folder in (self.incoming, self.estimates) for path in folder.iterdir()]
+        stale = [path for path in left if _modified(path) < before]
+        for path in stale:
+            path.unlink(missing_ok=True)
+        return len(stale)
 
 
 class Incoming:
@@ -107,17 +134,23 @@ class Incoming:
 
     def keep(self, tenant_id: str) -> str:
         """Put the file in its place, durably, and return its hash. Keeping the same bytes twice is harmless."""
+        self._move(self._store.path(tenant_id, self.sha256))
+        return self.sha256
+
+    def keep_for_estimate(self, document_id: str) -> None:
+        """Put the file where it is read once and then deleted."""
+        self._move(self._store.estimate_path(document_id))
+
+    def _move(self, place: Path) -> None:
         if not self._file.closed:
             self.seal()
         try:
-            place = self._store.path(tenant_id, self.sha256)
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._path.replace(place)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull("The disk is full; nothing was kept.") from error
             raise
-        return self.sha256
 
     def __enter__(self) -> Self:
         return self
@@ -127,3 +160,11 @@ class Incoming:
     ) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        # Its own process has just taken it away.
+        return math.inf

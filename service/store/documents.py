@@ -9,6 +9,7 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import exists
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from service.domain.documents import CountedPage, DocumentStatus, NewDocument, ReadDocument
 from service.domain.ids import new_id
@@ -34,10 +35,26 @@ def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = Fals
     Raises:
         NotFound: There is none of this id in this tenant.
     """
-    statement = select(DocumentRow).where(col(DocumentRow.id) == document_id, col(DocumentRow.tenant_id) == tenant_id)
+    statement = _of(tenant_id).where(col(DocumentRow.id) == document_id)
     row = session.exec(statement.with_for_update(read=True) if hold else statement).first()
     if row is None:
         raise NotFound(f"There is no document {document_id!r}.")
+    return row
+
+
+def _of(tenant_id: str) -> SelectOfScalar[DocumentRow]:
+    return select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.estimate).is_(False))
+
+
+def _leased(session: Session, lease: jobs.Lease) -> DocumentRow:
+    """The document that a claimed job is on, an estimate's too.
+
+    Raises:
+        NotFound: It was deleted meanwhile.
+    """
+    row = session.get(DocumentRow, lease.document_id)
+    if row is None:
+        raise NotFound(f"There is no document {lease.document_id!r}.")
     return row
 
 
@@ -51,7 +68,7 @@ def list_page(
     latest: bool = False,
 ) -> list[DocumentRow]:
     """Documents, newest first; ``after`` is the last id of the page before, ``latest`` leaves replaced ones out."""
-    statement = select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id)
+    statement = _of(tenant_id)
     if after is not None:
         statement = statement.where(col(DocumentRow.id) < after)
     if status is not None:
@@ -77,9 +94,7 @@ def accept(
         AlreadyReplaced: It has a newer version.
         BytesAlreadyStored: The same bytes are a document that cannot become its version.
     """
-    row = session.exec(
-        select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.sha256) == new.sha256)
-    ).first()
+    row = session.exec(_of(tenant_id).where(col(DocumentRow.sha256) == new.sha256)).first()
     old = versions.replaceable(session, tenant_id, new.replaces, row) if new.replaces is not None else None
     if row is not None and row.status != DocumentStatus.FAILED:
         return row, None
@@ -102,12 +117,17 @@ def accept(
     row.error_code = row.error_detail = None
     if old is not None:
         versions.link(session, row, old)
+    return row, queue_reading(session, now, row)
+
+
+def queue_reading(session: Session, now: datetime, row: DocumentRow) -> jobs.Doorbell:
+    """Store a received document with the job that reads it."""
     session.add(row)
     session.flush()
     job = JobRow(
         id=new_id("job"),
-        tenant_id=tenant_id,
-        kind=JobKind.READ,
+        tenant_id=row.tenant_id,
+        kind=JobKind.COUNT if row.estimate else JobKind.READ,
         state=JobState.QUEUED,
         priority=Priority.INTERACTIVE,
         document_id=row.id,
@@ -115,12 +135,12 @@ def accept(
         created_at=now,
     )
     session.add(job)
-    return row, jobs.bell(job)
+    return jobs.bell(job)
 
 
 def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
     """Begin an attempt at reading: the pages of an earlier attempt are dropped."""
-    row = get(session, lease.tenant_id, lease.document_id)
+    row = _leased(session, lease)
     session.connection().execute(sql_delete(PageRow).where(col(PageRow.document_id) == row.id))
     row.status, row.pages_done, row.pages = DocumentStatus.READING, 0, None
     session.add(row)
@@ -128,7 +148,7 @@ def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
 
 
 def add_pages(session: Session, lease: jobs.Lease, pages: Sequence[CountedPage], *, total: int, done: int) -> bool:
-    """Store pages as they are read and show the progress. False when the lease was lost: the reader must stop."""
+    """Store pages (not an estimate's) as they are read and show the progress. False when the lease was lost: the reader must stop."""
     held = session.exec(
         select(JobRow.id).where(
             col(JobRow.id) == lease.job_id,
@@ -138,9 +158,11 @@ def add_pages(session: Session, lease: jobs.Lease, pages: Sequence[CountedPage],
     ).first()
     if held is None:
         return False
-    row = get(session, lease.tenant_id, lease.document_id)
+    row = _leased(session, lease)
     row.pages, row.pages_done = total, done
     session.add(row)
+    if row.estimate:
+        return True
     session.add_all(
         PageRow(
             document_id=row.id,
@@ -178,7 +200,7 @@ def finish_reading(
     if not jobs.succeed(session, now, lease.job_id, lease.attempt):
         return None
     versions.hold(session, lease.document_id)
-    row = get(session, lease.tenant_id, lease.document_id)
+    row = _leased(session, lease)
     row.status, row.ready_at = DocumentStatus.READY, now
     row.pages = row.pages_done = read.pages
     row.ocr_pages, row.page_problems, row.info = read.ocr_pages, read.page_problems, read.info
@@ -280,9 +302,7 @@ def find(
     session: Session, tenant_id: str, document_ids: Sequence[str], *, hold: bool = False
 ) -> dict[str, DocumentRow]:
     """Those of these documents that exist, by id; ``hold`` as in ``get``."""
-    statement = select(DocumentRow).where(
-        col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.id).in_(document_ids)
-    )
+    statement = _of(tenant_id).where(col(DocumentRow.id).in_(document_ids))
     # In order, as everybody who locks several documents does.
     statement = statement.order_by(col(DocumentRow.id))
     rows = session.exec(statement.with_for_update(read=True) if hold else statement).all()

@@ -367,7 +367,7 @@ def end(
     if changed(result) != 1:
         return False
     ended = [job.id]
-    if job.kind == JobKind.READ and state != JobState.SUCCEEDED:
+    if job.kind in (JobKind.READ, JobKind.COUNT) and state != JobState.SUCCEEDED:
         reason = error or InternalFailure("Reading was stopped before it was finished.")
         session.connection().execute(
             update(DocumentRow)

@@ -31,6 +31,7 @@ def replaceable(session: Session, tenant_id: str, document_id: str, found: Docum
         select(DocumentRow).where(
             col(DocumentRow.id) == document_id,
             col(DocumentRow.tenant_id) == tenant_id,
+            col(DocumentRow.estimate).is_(False),
         )
     ).first()
     if old is None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from service.api.documents.multipart import Form, FormReader
 from service.api.documents.naming import clean_name, name_from_header
-from service.api.documents.schemas import UploadOptions
+from service.api.documents.schemas import EstimateOptions, UploadOptions
 from service.api.problems import invalid_field
 from service.domain.content import PDF, content_type_of
 from service.errors import EmptyFile, FileTooLarge, InvalidRequest, UnsupportedContent, UploadStalled
@@ -28,8 +28,11 @@ _FORM_BYTES = 1024 * 1024
 """How much longer than its file a multipart body may be: fields, headers and boundaries."""
 
 
+Options = TypeVar("Options", bound=EstimateOptions)
+
+
 @dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Generic[Options]):
     """A file that has arrived whole.
 
     Attributes:
@@ -38,7 +41,7 @@ class Upload:
         content_type: Told from its bytes.
     """
 
-    options: UploadOptions
+    options: Options
     name: str | None
     content_type: str
 
@@ -55,8 +58,8 @@ def refuse_declared(request: Request, *, max_bytes: int) -> None:
         raise FileTooLarge(f"The request announces {declared} bytes; {max_bytes} are accepted.", max_bytes=max_bytes)
 
 
-async def receive(request: Request, incoming: Incoming, *, max_bytes: int) -> Upload:
-    """Read the body into ``incoming``.
+async def receive(request: Request, incoming: Incoming, *, max_bytes: int, options: type[Options]) -> Upload[Options]:
+    """Read the body into ``incoming``, with its options.
 
     Raises:
         ClientDisconnect: The client went away.
@@ -89,7 +92,7 @@ async def receive(request: Request, incoming: Incoming, *, max_bytes: int) -> Up
         raise invalid_field("file", "is missing: send the document in the multipart field 'file', or as the raw body")
     if incoming.bytes == 0:
         raise EmptyFile("The file has no bytes.")
-    options = _options({**request.query_params, **form.fields})
+    given = _options({**request.query_params, **form.fields}, options)
     content_type = content_type_of(incoming.head)
     declared = (form.declared_type or "").partition(";")[0].strip().lower()
     if content_type is None or (declared == PDF and content_type != PDF):
@@ -99,7 +102,8 @@ async def receive(request: Request, incoming: Incoming, *, max_bytes: int) -> Up
             else "The file is neither PDF, DOCX, HTML nor UTF-8 text.",
             declared=declared or None,
         )
-    return Upload(options, clean_name(options.name) or clean_name(form.filename), content_type)
+    name = clean_name(given.name) if isinstance(given, UploadOptions) else None
+    return Upload(given, name or clean_name(form.filename), content_type)
 
 
 class _Sink:
@@ -141,7 +145,7 @@ def _is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
 
 
-def _options(given: Mapping[str, str]) -> UploadOptions:
+def _options(given: Mapping[str, str], kind: type[Options]) -> Options:
     values: dict[str, Any] = dict(given)
     if "metadata" in values:
         try:
@@ -149,7 +153,7 @@ def _options(given: Mapping[str, str]) -> UploadOptions:
         except (ValueError, RecursionError) as error:
             raise invalid_field("metadata", "is not JSON") from error
     try:
-        return UploadOptions.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         errors = [
             {"field": ".".join(map(str, e["loc"])) or "body", "message": e["msg"].removeprefix("Value error, ")}

@@ -1,9 +1,10 @@
-"""``longread upload``, ``documents`` and ``delete``."""
+"""``longread upload``, ``count``, ``documents`` and ``delete``."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -26,6 +27,7 @@ from service.cli.exits import CommandFailed, Exit
 from service.cli.output import JsonOption, err_console, finish
 
 PasswordOption = Annotated[str | None, typer.Option(help="Opens an encrypted document.")]
+_COUNT_SECONDS = 180.0
 OcrOption = Annotated[
     Literal["auto", "never", "force"] | None, typer.Option(help="When pages are recognised from their picture.")
 ]
@@ -37,6 +39,7 @@ def upload(
     name: Annotated[str | None, typer.Option(help="What to call it; left out: the file's name.")] = None,
     password: PasswordOption = None,
     ocr: OcrOption = None,
+    replaces: Annotated[str | None, typer.Option(metavar="ID", help="The document this is a new version of.")] = None,
     warm: Annotated[bool, typer.Option("--warm/--no-warm", help="Compute its prefix before anyone asks.")] = True,
     wait: WaitOption = True,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_SECONDS,
@@ -46,10 +49,32 @@ def upload(
 ) -> None:
     """Upload a document and wait until it is read. The same file twice is the same document."""
     with connect(url, api_key) as api:
-        document = send_file(api, file, name=name, password=password, ocr=ocr, warm=warm)
+        document = send_file(api, file, name=name, password=password, ocr=ocr, replaces=replaces, warm=warm)
         if wait:
             document = wait_for_document(api, document["id"], timeout_seconds=timeout)
     finish(document, render.document(document), failure_of(document), json=json)
+
+
+def count(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    *,
+    password: PasswordOption = None,
+    ocr: OcrOption = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.0, help="Seconds to wait for it.")] = _COUNT_SECONDS,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Count a document's pages and tokens and say its tier, without keeping it."""
+    with connect(url, api_key) as api, _sending(file) as part:
+        given = {"password": password, "ocr": ocr}
+        found = api.send_file(
+            "/v1/documents/estimate",
+            files={"file": part},
+            data={key: value for key, value in given.items() if value is not None},
+            wait_seconds=timeout,
+        )
+    finish(found, render.estimate(found), None, json=json)
 
 
 def documents(
@@ -85,6 +110,7 @@ def send_file(
     name: str | None = None,
     password: str | None = None,
     ocr: str | None = None,
+    replaces: str | None = None,
     warm: bool = True,
 ) -> dict[str, Any]:
     """Upload a file with a progress bar.
@@ -92,18 +118,13 @@ def send_file(
     Raises:
         CommandFailed: The file cannot be read, it is refused, or the service cannot be reached.
     """
-    given = {"name": name, "password": password, "ocr": ocr, "warm": "true" if warm else "false"}
-    try:
-        with file.open("rb") as source, progress_bars() as bars:
-            task = bars.add_task("uploading", total=file.stat().st_size, note=file.name)
-            counted = _Counted(source, partial(bars.advance, task))
-            document, is_new = api.upload(
-                "/v1/documents",
-                files={"file": (file.name, counted, "application/pdf")},
-                data={key: value for key, value in given.items() if value is not None},
-            )
-    except OSError as error:
-        raise CommandFailed(Exit.FAILED, f"{file}: {error.strerror}.", code="unreadable_file") from error
+    given = {"name": name, "password": password, "ocr": ocr, "replaces": replaces, "warm": "true" if warm else "false"}
+    with _sending(file) as part:
+        document, is_new = api.upload(
+            "/v1/documents",
+            files={"file": part},
+            data={key: value for key, value in given.items() if value is not None},
+        )
     if not is_new:
         err_console().print(f"[dim]{document['id']} was uploaded before.[/]")
     return document
@@ -135,6 +156,22 @@ def failure_of(document: dict[str, Any]) -> CommandFailed | None:
         return None
     error = document.get("error") or {"code": "unreadable", "detail": "The document could not be read."}
     return CommandFailed(Exit.JOB_FAILED, f"{error['detail']} ({error['code']})", code=error["code"], payload=document)
+
+
+@contextlib.contextmanager
+def _sending(file: Path) -> Generator[tuple[str, _Counted]]:
+    """A file as a part of a form, with a progress bar.
+
+    Raises:
+        CommandFailed: It cannot be read.
+    """
+    try:
+        with file.open("rb") as source, progress_bars() as bars:
+            task = bars.add_task("uploading", total=file.stat().st_size, note=file.name)
+            # The client declares the type that the name suggests, so that a renamed file is refused at once.
+            yield file.name, _Counted(source, partial(bars.advance, task))
+    except OSError as error:
+        raise CommandFailed(Exit.FAILED, f"{file}: {error.strerror}.", code="unreadable_file") from error
 
 
 class _Counted:

@@ -95,6 +95,11 @@ class Api:
         response = self._send("POST", path, files=files, data=data)
         return response.json(), response.status_code == _ACCEPTED
 
+    def send_file(self, path: str, *, files: dict[str, Any], data: dict[str, str], wait_seconds: float) -> Any:
+        """Send a file as multipart and wait up to this long for what the service says of it."""
+        timeout = httpx.Timeout(60.0, connect=5.0, read=wait_seconds)
+        return self._send("POST", path, files=files, data=data, timeout=timeout).json()
+
     def delete(self, path: str) -> None:
         """Delete an object."""
         self._send("DELETE", path)

@@ -59,7 +59,7 @@ def read(database: Database, settings: Settings, workers: Workers) -> ReadNext:
     reader = DocumentReader(settings, database, blobs, encoder, bell)
 
     def run() -> str:
-        lease = workers.claim(JobKind.READ)
+        lease = workers.claim(JobKind.READ, JobKind.COUNT)
         assert lease is not None
         reader(Attempt(lease))
         return lease.document_id

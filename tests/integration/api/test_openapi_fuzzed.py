@@ -36,7 +36,9 @@ def api_schema(make_settings: MakeSettings, database: Database, sqlite_url: str)
     with TestClient(app) as client:
         for number in range(2):
             client.post("/v1/documents", content=pdf(number), headers={"Content-Type": "application/pdf"})
-        document = Workers(database, chosen).read()
+        workers = Workers(database, chosen)
+        workers.start(kind="ingest")
+        document = workers.read()
         client.post(f"/v1/documents/{document}/questions", json={"question": "Why?"})
         yield schemathesis.openapi.from_asgi("/openapi.json", app)
 
@@ -55,10 +57,13 @@ def test_answers_are_documented(api_schema: Any) -> None:
     operations = [result.ok() for result in api_schema.exclude(path_regex="/events$").get_all_operations()]
     assert len(operations) >= 24
     for operation in operations:
+        # Nobody reads here, so an estimate is not finished, which is a documented 503.
+        unread = operation.path.endswith("/estimate")
+        checks = [check for check in CHECKS if not (unread and check is not_a_server_error)]
 
         @FEW
         @given(case=operation.as_strategy())
         def answers_well(case: Any) -> None:
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=checks)  # noqa: B023 - called before the next round
 
         answers_well()

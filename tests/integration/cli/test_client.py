@@ -374,3 +374,59 @@ def test_an_unknown_setting_is_exit_code_two(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_help_lists_the_exit_codes() -> None:
     assert "4 the document, question or batch ended without" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+ESTIMATE: dict[str, Any] = {
+    "object": "estimate",
+    "name": "a.pdf",
+    "pages": 3,
+    "tokens": 12_000,
+    "tier": "32k",
+    "headroom_tokens": 17_696,
+    "fits": {"8k": False, "32k": True},
+    "ocr_pages": [],
+    "cold_first_token": {
+        "seconds": 2.4,
+        "prefill_tokens_per_second": 5000.0,
+        "rate": "default",
+        "served": False,
+    },
+}
+
+
+def test_count_sends_the_file_and_prints_what_it_would_be(stub: Stub, tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(b"%PDF-1.7 words")
+    stub.answers["POST /v1/documents/estimate"] = (200, ESTIMATE)
+    result = run(stub, "count", str(file), "--password", "s3cret", "--ocr", "never")
+    assert result.exit_code == 0, result.stderr
+    for shown in ("12,000", "32k", "2.4 s", "5,000 tokens/s, default rate", "no worker serves the tier now"):
+        assert shown in result.stdout
+    body = stub.asked[0].body
+    assert all(part in body for part in (b"%PDF-1.7 words", b'filename="a.pdf"', b"s3cret", b"never"))
+    assert b"warm" not in body
+    assert only_json(run(stub, "count", str(file), "--json")) == ESTIMATE
+
+
+def test_count_of_what_cannot_be_read(stub: Stub, tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(b"%PDF-1.7 words")
+    stub.answers["POST /v1/documents/estimate"] = (
+        422,
+        {"code": "password_required", "detail": "It is encrypted.", "status": 422, "title": "Encrypted"},
+    )
+    result = run(stub, "count", str(file))
+    assert result.exit_code == 1
+    assert "password_required" in result.stderr
+    assert run(stub, "count", str(tmp_path / "none.pdf")).exit_code == 1
+
+
+def test_upload_of_a_new_version(stub: Stub, tmp_path: Path) -> None:
+    file = tmp_path / "a.pdf"
+    file.write_bytes(b"%PDF-1.7 words")
+    newer = DOCUMENT | {"version": 2, "replaces": "doc_" + "9" * 32, "differs_from_page": 2, "shared_prefix_tokens": 9}
+    stub.answers["POST /v1/documents"] = (202, newer)
+    result = run(stub, "upload", str(file), "--replaces", "doc_" + "9" * 32, "--no-wait")
+    assert result.exit_code == 0, result.stderr
+    assert b'name="replaces"' in stub.asked[0].body
+    assert "differs from page 2" in " ".join(result.stdout.split())
