@@ -20,6 +20,7 @@ from service.api.questions.endpoints import router as questions
 from service.api.questions.streaming import router as streaming
 from service.api.services import open_services
 from service.api.tiers.endpoints import router as tiers
+from service.api.usage.endpoints import router as usage
 from service.api.webhooks.endpoints import router as webhooks
 from service.api.workers.endpoints import router as workers
 from service.settings import Settings
@@ -30,6 +31,7 @@ Questions about whole long documents. Upload a document once, ask as often as yo
 1. `POST /v1/documents` takes the file and answers 202; `GET /v1/documents/{id}?wait=30` comes back when it is read.
 2. `POST /v1/documents/{id}/questions` answers 202; `GET /v1/questions/{id}?wait=30` comes back with the answer.
 3. `POST /v1/batches` summarises or questions many documents; `GET /v1/batches/{id}/results` streams what is done.
+4. `POST /v1/webhooks`, or `webhook` in a request, tells your server when something has ended.
 
 Errors are problem documents (RFC 9457) with a stable `code`. Every POST takes an `Idempotency-Key`.
 """
@@ -55,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    for router in (documents, caching, estimates, questions, streaming, batches, webhooks, tiers, workers, health):
+    for router in (documents, caching, estimates, questions, streaming, batches, webhooks, tiers, usage, workers, health):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)
