@@ -4,6 +4,7 @@
     ├── RequestError            the caller sent something that cannot be served as it is
     │   ├── InvalidRequest      400  invalid_request
     │   ├── Unauthorized        401  unauthorized
+    │   ├── QuotaReached        403  quota_reached
     │   ├── NotFound            404  not_found
     │   ├── MethodNotAllowed    405  method_not_allowed
     │   ├── UploadStalled       408  upload_stalled
@@ -103,6 +104,17 @@ class Unauthorized(RequestError):
 
     code = "unauthorized"
     status = 401
+
+
+class QuotaReached(RequestError):
+    """The tenant may not store more.
+
+    ``quota`` says of what (``documents`` or ``bytes``), ``used`` and ``limit`` how much. Nothing was kept. Delete
+    documents, or have ``LONGREAD_LIMITS__MAX_DOCUMENTS_PER_TENANT`` or ``LONGREAD_LIMITS__MAX_BYTES_PER_TENANT`` raised.
+    """
+
+    code = "quota_reached"
+    status = 403
 
 
 class NotFound(RequestError):

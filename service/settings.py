@@ -107,6 +107,11 @@ class LimitSettings(_Group):
     max_pinned_share: float = Field(default=0.5, ge=0, le=1)
     """Share of a worker's KV cache that pinned documents may take."""
 
+    max_documents_per_tenant: int | None = Field(default=None, gt=0)
+    """Documents one tenant may have stored. None: no limit."""
+    max_bytes_per_tenant: int | None = Field(default=None, gt=0)
+    """Bytes of files one tenant may have stored. None: no limit."""
+
     @property
     def abandoned_seconds(self) -> float:
         """Age at which an estimate's file, or one that is still on its way in, is nobody's any more."""

@@ -57,7 +57,19 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    for router in (documents, caching, estimates, questions, streaming, batches, webhooks, tiers, usage, workers, health):
+    for router in (
+        documents,
+        caching,
+        estimates,
+        questions,
+        streaming,
+        batches,
+        webhooks,
+        tiers,
+        usage,
+        workers,
+        health,
+    ):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

@@ -13,6 +13,7 @@ from service.api.problems import PROBLEM_JSON, Problem
 _MEANING = {
     400: "The request is not valid; `errors` names the fields.",
     401: "The API key is missing or not valid.",
+    403: "The tenant may not store more; `quota`, `used` and `limit` say of what.",
     404: "There is no such object in this tenant.",
     408: "The upload stopped arriving.",
     409: "The object's state, or a request with the same Idempotency-Key, does not allow this now.",

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from service.errors import QuotaReached
+
 
 class DocumentStatus(StrEnum):
     RECEIVED = "received"
@@ -42,6 +44,44 @@ class NewDocument:
     password: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     replaces: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a tenant has stored: documents, and the bytes of their files."""
+
+    documents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may store; None is no limit."""
+
+    documents: int | None = None
+    bytes: int | None = None
+
+    def check(self, stored: Stored, new_bytes: int) -> None:
+        """Whether one more document of this size may be stored.
+
+        Raises:
+            QuotaReached: It may not.
+        """
+        if self.documents is not None and stored.documents >= self.documents:
+            raise QuotaReached(
+                f"{stored.documents} documents are stored; {self.documents} are allowed.",
+                quota="documents",
+                used=stored.documents,
+                limit=self.documents,
+            )
+        if self.bytes is not None and stored.bytes + new_bytes > self.bytes:
+            raise QuotaReached(
+                f"{stored.bytes} bytes are stored; with these {new_bytes} they would be more than the {self.bytes} "
+                "that are allowed.",
+                quota="bytes",
+                used=stored.bytes,
+                limit=self.bytes,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,18 @@ def by_tier(session: Session) -> dict[str, Backlog]:
     return {tier: Backlog(count, int(tokens)) for tier, count, tokens in rows if tier is not None}
 
 
+def of_tenant(session: Session, tenant_id: str) -> Backlog:
+    """What waits of one tenant, in all tiers; questions on a document that is still being read count their own tokens."""
+    count, tokens = session.exec(
+        select(func.count(), func.sum(col(JobRow.tokens))).where(
+            col(JobRow.tenant_id) == tenant_id,
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.kind).in_(_ENGINE_KINDS),
+        )
+    ).one()
+    return Backlog(count, int(tokens or 0))
+
+
 def interactive_tokens(session: Session, tier: str) -> int:
     """Prompt tokens of interactive questions that wait in a tier. Batches wait behind them, so they do not count."""
     found = session.exec(

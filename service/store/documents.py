@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy import delete as sql_delete
-from sqlalchemy import exists
+from sqlalchemy import exists, func
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from service.domain.documents import CountedPage, DocumentStatus, NewDocument, ReadDocument
+from service.domain.documents import CountedPage, DocumentStatus, NewDocument, Quota, ReadDocument, Stored
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.domain.tiers import Fit
@@ -19,6 +19,8 @@ from service.errors import DocumentError, NotFound
 from service.store import jobs, versions
 from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
+
+NO_QUOTA = Quota()
 
 
 def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = False) -> DocumentRow:
@@ -80,7 +82,7 @@ def list_page(
 
 
 def accept(
-    session: Session, now: datetime, tenant_id: str, new: NewDocument
+    session: Session, now: datetime, tenant_id: str, new: NewDocument, quota: Quota = NO_QUOTA
 ) -> tuple[DocumentRow, jobs.Doorbell | None]:
     """Make the document and its read job, or find the one that has the same bytes already.
 
@@ -93,12 +95,14 @@ def accept(
         NotFound: There is no document ``new.replaces``.
         AlreadyReplaced: It has a newer version.
         BytesAlreadyStored: The same bytes are a document that cannot become its version.
+        QuotaReached: It is a new document, and one more than the tenant may store.
     """
     row = session.exec(_of(tenant_id).where(col(DocumentRow.sha256) == new.sha256)).first()
     old = versions.replaceable(session, tenant_id, new.replaces, row) if new.replaces is not None else None
     if row is not None and row.status != DocumentStatus.FAILED:
         return row, None
     if row is None:
+        quota.check(stored(session, tenant_id) if quota != NO_QUOTA else Stored(0, 0), new.bytes)
         document_id = new_id("doc")
         row = DocumentRow(
             id=document_id,
@@ -118,6 +122,16 @@ def accept(
     if old is not None:
         versions.link(session, row, old)
     return row, queue_reading(session, now, row)
+
+
+def stored(session: Session, tenant_id: str) -> Stored:
+    """What the tenant has stored."""
+    count, size = session.exec(
+        select(func.count(), func.sum(col(DocumentRow.bytes))).where(
+            col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.estimate).is_(False)
+        )
+    ).one()
+    return Stored(count, int(size or 0))
 
 
 def queue_reading(session: Session, now: datetime, row: DocumentRow) -> jobs.Doorbell:

@@ -29,7 +29,7 @@ from service.api.openapi import UPLOAD_BODY, problems
 from service.api.paging import Page, next_cursor
 from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, reply
-from service.domain.documents import DocumentStatus, NewDocument
+from service.domain.documents import DocumentStatus, NewDocument, Quota
 from service.errors import NotFound
 from service.store import caching, documents, versions
 from service.store.blobs import Incoming
@@ -46,7 +46,7 @@ _READ = (DocumentStatus.READY, DocumentStatus.FAILED)
     status_code=202,
     response_model=UploadedOut,
     responses={200: {"model": UploadedOut, "description": "These bytes were known already."}}
-    | problems(400, 401, 404, 408, 409, 413, 415, 422, 503, 507),
+    | problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507),
     openapi_extra=UPLOAD_BODY,
 )
 async def upload_document(
@@ -83,6 +83,7 @@ def _accept(
     services: Services, tenant: str, incoming: Incoming, upload: Upload[UploadOptions], record: Record
 ) -> Response:
     incoming.seal()
+    limits = services.settings.limits
     new = NewDocument(
         name=upload.name or "",
         content_type=upload.content_type,
@@ -99,7 +100,8 @@ def _accept(
         # tenant's, because versions and quotas depend on other documents.
         services.database.exclusive(session, f"documents:{tenant}")
         now = services.database.now(session)
-        row, bell = documents.accept(session, now, tenant, new)
+        quota = Quota(limits.max_documents_per_tenant, limits.max_bytes_per_tenant)
+        row, bell = documents.accept(session, now, tenant, new, quota)
         if upload.options.pin_seconds is not None:
             # Its tokens are not known yet; whether it fits is seen once it is read, and shown in its cache.
             caching.pin(session, now, row, upload.options.pin_seconds)
