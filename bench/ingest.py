@@ -197,12 +197,12 @@ def _cpu_seconds() -> float:
 def _bare(name: str, path: Path) -> dict[str, float]:
     started, cpu = time.perf_counter(), _cpu_seconds()
     if name == "pypdf":
-        import pypdf  # noqa: TID251  -- the bare reader is the subject.
+        import pypdf
 
         for page in pypdf.PdfReader(path).pages:
             page.extract_text()
     else:
-        import pypdfium2  # noqa: TID251
+        import pypdfium2
 
         document = pypdfium2.PdfDocument(path)
         for index in range(len(document)):
@@ -222,7 +222,7 @@ def _bare(name: str, path: Path) -> dict[str, float]:
 
 def _make_manual(longest: Race, folder: Path, path: Path, pages: int) -> None:
     """The longest document over and over, up to ``pages`` pages."""
-    import pypdf  # noqa: TID251
+    import pypdf
 
     writer = pypdf.PdfWriter()
     source = folder / "long" / longest.file

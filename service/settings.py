@@ -119,14 +119,39 @@ class LimitSettings(_Group):
 
 
 class ReadingSettings(_Group):
-    wall_seconds: float = Field(default=60.0, gt=0)
-    """Wall-clock limit of one reading child without progress, after which it is killed."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Documents read at once by one ingest worker. None: the number of cores."""
+    max_children: int | None = Field(default=None, ge=1)
+    """Child processes that read one long document together. None: the number of cores, at most 4."""
+    parallel_from_pages: int = Field(default=160, ge=1)
+    """Pages from which on a document is read by several children."""
+    wall_seconds: float = Field(default=180.0, gt=0)
+    """Wall-clock limit of reading one file's text, all its children together; OCR has its own."""
+    page_seconds: float = Field(default=15.0, gt=0)
+    """Wall-clock limit of one page with one reader; a child that is silent for longer is killed and the page given to
+    the next reader."""
     cpu_seconds: int = Field(default=120, gt=0)
     """CPU limit of one reading child."""
     max_memory_bytes: int = Field(default=1536 * 1024 * 1024, gt=0)
-    """Address space of one reading child."""
-    concurrency: int | None = Field(default=None, ge=1)
-    """Documents read at once by one ingest worker. None: the number of cores."""
+    """Address space of one reading child, the mapped file not included."""
+    max_open_files: int = Field(default=64, ge=16)
+    """Files one reading child may have open."""
+    max_restarts: int = Field(default=8, ge=0)
+    """Children of one file that may be replaced after a crash or a limit before the file fails."""
+    max_page_chars: int = Field(default=1_000_000, gt=0)
+    """Most characters of one page's text."""
+    min_text_chars: int = Field(default=10, ge=0)
+    """Characters below which a whole PDF counts as having no text layer, as scans with page numbers have."""
+    ocr_wall_seconds: float = Field(default=1800.0, gt=0)
+    """Wall-clock limit of one file's OCR; pages that are not reached stay empty and are noted on the document."""
+    ocr_page_seconds: float = Field(default=90.0, gt=0)
+    """Wall-clock limit of one page's OCR."""
+    ocr_cpu_seconds: int = Field(default=3600, gt=0)
+    """CPU limit of one OCR child."""
+    ocr_max_memory_bytes: int = Field(default=6144 * 1024 * 1024, gt=0)
+    """Address space of one OCR child; it reserves far more than it touches."""
+    ocr_max_pixels: int = Field(default=6_000_000, gt=0)
+    """Pixels of a page's picture for OCR; larger pages are rendered smaller."""
 
 
 class JobSettings(_Group):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import structlog
 
@@ -31,14 +30,8 @@ _GROUP_SECONDS = 0.5
 
 def read_limits(settings: Settings) -> ReadLimits:
     """The reading library's limits as the settings have them."""
-    return replace(
-        ReadLimits(),
-        wall_seconds=settings.reading.wall_seconds,
-        cpu_seconds=settings.reading.cpu_seconds,
-        max_memory_bytes=settings.reading.max_memory_bytes,
-        max_pages=settings.limits.max_pages,
-        max_text_chars=settings.limits.max_text_chars,
-    )
+    given = settings.reading.model_dump(exclude={"concurrency"}, exclude_none=True)
+    return ReadLimits(max_pages=settings.limits.max_pages, max_text_chars=settings.limits.max_text_chars, **given)
 
 
 class DocumentReader:

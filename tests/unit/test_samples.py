@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pypdfium2  # noqa: TID251 - reads the samples as a client's viewer would
+import pypdfium2
 import pytest
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-import pypdfium2 as pdfium  # noqa: TID251  -- this is the adapter.
-import pypdfium2.raw as c  # noqa: TID251
+import pypdfium2 as pdfium
+import pypdfium2.raw as c
 
 from workers.ingest.tables import Box, mend_tables
 

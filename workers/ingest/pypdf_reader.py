@@ -9,8 +9,8 @@ import io
 import mmap
 from typing import Any
 
-import pypdf  # noqa: TID251  -- this is the adapter.
-from pypdf.errors import DependencyError, PyPdfError  # noqa: TID251
+import pypdf
+from pypdf.errors import DependencyError, PyPdfError
 
 from service.errors import DamagedFile, PasswordRequired, UnsupportedEncryption, WrongPassword
 from workers.ingest.streams import Mapped
