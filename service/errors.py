@@ -18,6 +18,7 @@
     │   └── TooManyUploads      429  too_many_uploads
     ├── ServiceError            the service cannot do it now; the same call may succeed later
     │   ├── DatabaseUnavailable 503  database_unavailable
+    │   ├── Stopping            503  stopping
     │   ├── ModelUnavailable    503  model_unavailable
     │   ├── NoIngestWorker      503  no_ingest_worker
     │   ├── EstimateNotFinished 503  estimate_not_finished
@@ -366,6 +367,15 @@ class DatabaseUnavailable(ServiceError):
     """
 
     code = "database_unavailable"
+
+
+class Stopping(ServiceError):
+    """The service stops.
+
+    Connect again: another process of it, or the next one, goes on where this one was.
+    """
+
+    code = "stopping"
 
 
 class ModelUnavailable(ServiceError):

@@ -20,7 +20,7 @@ _MEANING = {
     413: "Larger than this installation accepts.",
     415: "Not a kind of file that can be read.",
     422: "Well formed, but it cannot be carried out; `code` says why.",
-    429: "The tier has as many queued tokens as it may have; `Retry-After` says when to come back.",
+    429: "The tier or the tenant has as much of it as it may have; `code` says of what, `Retry-After` when to come back.",
     503: "The service cannot do it now; nothing was accepted.",
     507: "There is no room to store the file.",
 }

@@ -13,9 +13,10 @@ from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
+from service.api.places import Places
 from service.api.watching import Watcher
 from service.domain.tiers import TierTable
-from service.errors import ModelUnavailable, SettingsError
+from service.errors import ModelUnavailable, SettingsError, TooManyUploads, TooManyWaiting
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.jobqueue.streams import TokenReader
@@ -70,6 +71,8 @@ class Services:
         encoder: Counts questions with the served model's tokenizer.
         watcher: Tells waiting clients of changes, with one query for all of them.
         tokens: Token streams that workers write.
+        waiting: Event streams and long polls a tenant may have open here.
+        uploads: Uploads it may have under way here.
     """
 
     settings: Settings
@@ -81,6 +84,8 @@ class Services:
     encoder: EncoderSlot
     watcher: Watcher
     tokens: TokenReader
+    waiting: Places
+    uploads: Places
 
 
 @asynccontextmanager
@@ -105,6 +110,8 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
         encoder=encoder,
         watcher=Watcher(database),
         tokens=TokenReader(settings.broker.url),
+        waiting=Places(settings.limits.max_waiting_per_tenant, TooManyWaiting),
+        uploads=Places(settings.limits.max_uploads_per_tenant, TooManyUploads),
     )
     try:
         await run_in_threadpool(encoder.get)

@@ -43,22 +43,31 @@ class Watch:
     Attributes:
         seen: Its last known state; None when it does not exist (any more).
         known: Whether it was asked for at all yet.
+        stopping: The process stops, so nobody shall wait any longer.
     """
 
     seen: Seen | None = None
     known: bool = False
+    stopping: bool = False
     watchers: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, reached: Callable[[Seen | None], bool], *, seconds: float) -> bool:
-        """Wait until the state satisfies a condition. False when the time is up first."""
+        """Wait until the state satisfies a condition. False when the time is up first, or the process stops."""
         try:
             async with asyncio.timeout(seconds):
                 while not (self.known and reached(self.seen)):
+                    if self.stopping:
+                        return False
                     await self.changed.wait()
         except TimeoutError:
             return False
         return True
+
+    def announce(self) -> None:
+        """Wake everybody who waits for a change."""
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
 
 class Watcher:
@@ -73,12 +82,13 @@ class Watcher:
         self._watches: dict[tuple[Kind, str], Watch] = {}
         self._task: asyncio.Task[None] | None = None
         self._new = asyncio.Event()
+        self._stopping = False
 
     @contextlib.asynccontextmanager
     async def watch(self, kind: Kind, object_id: str) -> AsyncGenerator[Watch]:
         """Follow one object."""
         key = (kind, object_id)
-        watch = self._watches.setdefault(key, Watch())
+        watch = self._watches.setdefault(key, Watch(stopping=self._stopping))
         watch.watchers += 1
         if not watch.known:
             self._new.set()
@@ -90,6 +100,13 @@ class Watcher:
             watch.watchers -= 1
             if watch.watchers == 0:
                 self._watches.pop(key, None)
+
+    def stop(self) -> None:
+        """End every wait, now and from now on: the process is about to leave."""
+        self._stopping = True
+        for watch in self._watches.values():
+            watch.stopping = True
+            watch.announce()
 
     async def close(self) -> None:
         """Stop polling."""
@@ -115,8 +132,7 @@ class Watcher:
                 seen = states.get(key)
                 if not watch.known or seen != watch.seen:
                     watch.known, watch.seen = True, seen
-                    changed, watch.changed = watch.changed, asyncio.Event()
-                    changed.set()
+                    watch.announce()
             # A new watch is looked at soon, together with those that arrive beside it, not at the end of the interval.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):

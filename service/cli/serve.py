@@ -55,21 +55,23 @@ def run_api(settings: Settings, listener: socket.socket) -> None:
     import uvicorn  # noqa: PLC0415
 
     from service.api.app import create_app  # noqa: PLC0415
+    from service.api.server import ApiServer  # noqa: PLC0415
 
     def stopped(_signal: int, _frame: FrameType | None) -> None:
         """Stand in for the default handlers: uvicorn raises the signal again after its orderly stop."""
 
     signal.signal(signal.SIGTERM, stopped)
     signal.signal(signal.SIGINT, stopped)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACEFUL_SECONDS,
         backlog=2048,
     )
-    server = uvicorn.Server(config)
+    server = ApiServer(app, config)
     server.run(sockets=[listener])
     if not server.started:
         raise CommandFailed(Exit.FAILED, "The API could not start; its log says why.", code="api_not_started")

@@ -46,7 +46,7 @@ _READ = (DocumentStatus.READY, DocumentStatus.FAILED)
     status_code=202,
     response_model=UploadedOut,
     responses={200: {"model": UploadedOut, "description": "These bytes were known already."}}
-    | problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507),
+    | problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503, 507),
     openapi_extra=UPLOAD_BODY,
 )
 async def upload_document(
@@ -66,17 +66,18 @@ async def upload_document(
     del query, x_filename
     max_bytes = services.settings.limits.max_upload_bytes
     refuse_declared(request, max_bytes=max_bytes)
-    await run_in_threadpool(once.claim)
-    try:
-        with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
-            upload = await receive(request, incoming, max_bytes=max_bytes, options=UploadOptions)
-            checked_pin(services.settings, upload.options.pin_seconds)
-            asked = f"{incoming.sha256} {upload.name} {upload.options.model_dump_json()}"
-            return await run_in_threadpool(
-                lambda: once.replay_text(asked) or _accept(services, tenant, incoming, upload, once.record)
-            )
-    finally:
-        await run_in_threadpool(once.release)
+    with services.uploads.hold(tenant):
+        await run_in_threadpool(once.claim)
+        try:
+            with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
+                upload = await receive(request, incoming, max_bytes=max_bytes, options=UploadOptions)
+                checked_pin(services.settings, upload.options.pin_seconds)
+                asked = f"{incoming.sha256} {upload.name} {upload.options.model_dump_json()}"
+                return await run_in_threadpool(
+                    lambda: once.replay_text(asked) or _accept(services, tenant, incoming, upload, once.record)
+                )
+        finally:
+            await run_in_threadpool(once.release)
 
 
 def _accept(
@@ -132,7 +133,7 @@ def list_documents(services: ServicesDep, tenant: TenantDep, query: Annotated[Do
     return reply(Page(data=data, next_cursor=next_cursor([row.id for row in rows], limit=query.limit)))
 
 
-@router.get("/{document_id}", response_model=DocumentOut, responses=problems(400, 401, 404, 503))
+@router.get("/{document_id}", response_model=DocumentOut, responses=problems(400, 401, 404, 429, 503))
 async def get_document(
     services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[WaitQuery, Query()]
 ) -> Response:
@@ -140,8 +141,9 @@ async def get_document(
     out = await run_in_threadpool(_read, services, tenant, document_id)
     wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
     if wait and out.status not in _READ:
-        async with services.watcher.watch("document", document_id) as watch:
-            await watch.until(lambda seen: seen is None or seen.status in _READ, seconds=wait)
+        with services.waiting.hold(tenant):
+            async with services.watcher.watch("document", document_id) as watch:
+                await watch.until(lambda seen: seen is None or seen.status in _READ, seconds=wait)
         out = await run_in_threadpool(_read, services, tenant, document_id)
     return reply(out, headers={} if out.status in _READ else {"Retry-After": _RETRY_AFTER})
 

@@ -30,7 +30,7 @@ _ENDED = (DocumentStatus.READY, DocumentStatus.FAILED)
 @router.post(
     "/estimate",
     response_model=EstimateOut,
-    responses=problems(400, 401, 408, 413, 415, 422, 503, 507),
+    responses=problems(400, 401, 408, 413, 415, 422, 429, 503, 507),
     openapi_extra=ESTIMATE_BODY,
 )
 async def estimate_document(
@@ -48,16 +48,17 @@ async def estimate_document(
     max_bytes = services.settings.limits.max_upload_bytes
     refuse_declared(request, max_bytes=max_bytes)
     await run_in_threadpool(_require_reader, services)
-    with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
-        upload = await receive(request, incoming, max_bytes=max_bytes, options=EstimateOptions)
-        document_id = await run_in_threadpool(_begin, services, tenant, incoming, upload)
-    try:
-        async with services.watcher.watch("document", document_id) as watch:
-            seconds = services.settings.limits.max_wait_seconds
-            await watch.until(lambda seen: seen is None or seen.status in _ENDED, seconds=seconds)
-        return await run_in_threadpool(_result, services, tenant, document_id, upload, incoming.sha256)
-    finally:
-        await run_in_threadpool(_remove, services, tenant, document_id)
+    with services.uploads.hold(tenant):
+        with await run_in_threadpool(services.blobs.receive, max_bytes=max_bytes) as incoming:
+            upload = await receive(request, incoming, max_bytes=max_bytes, options=EstimateOptions)
+            document_id = await run_in_threadpool(_begin, services, tenant, incoming, upload)
+        try:
+            async with services.watcher.watch("document", document_id) as watch:
+                seconds = services.settings.limits.max_wait_seconds
+                await watch.until(lambda seen: seen is None or seen.status in _ENDED, seconds=seconds)
+            return await run_in_threadpool(_result, services, tenant, document_id, upload, incoming.sha256)
+        finally:
+            await run_in_threadpool(_remove, services, tenant, document_id)
 
 
 def _require_reader(services: Services) -> None:

@@ -119,7 +119,7 @@ def _list(services: Services, tenant: str, query: QuestionListQuery) -> Response
     return reply(Page(data=data, next_cursor=next_cursor([row.id for row, _ in rows], limit=query.limit)))
 
 
-@router.get("/questions/{question_id}", response_model=QuestionOut, responses=problems(400, 401, 404, 503))
+@router.get("/questions/{question_id}", response_model=QuestionOut, responses=problems(400, 401, 404, 429, 503))
 async def get_question(
     services: ServicesDep, tenant: TenantDep, question_id: QuestionId, query: Annotated[WaitQuery, Query()]
 ) -> Response:
@@ -127,8 +127,9 @@ async def get_question(
     out = await run_in_threadpool(read_question, services, tenant, question_id)
     wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
     if wait and out.status not in TERMINAL:
-        async with services.watcher.watch("question", question_id) as watch:
-            await watch.until(lambda seen: seen is None or seen.status in TERMINAL, seconds=wait)
+        with services.waiting.hold(tenant):
+            async with services.watcher.watch("question", question_id) as watch:
+                await watch.until(lambda seen: seen is None or seen.status in TERMINAL, seconds=wait)
         out = await run_in_threadpool(read_question, services, tenant, question_id)
     return reply(out, headers={} if out.status in TERMINAL else {"Retry-After": _RETRY_AFTER})
 

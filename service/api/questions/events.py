@@ -26,7 +26,7 @@ from service.api.questions.schemas import QuestionOut
 from service.api.services import Services
 from service.api.watching import Seen, Watch
 from service.domain.jobs import TERMINAL, JobState
-from service.errors import LongreadError
+from service.errors import LongreadError, Stopping
 from service.jobqueue.streams import Channel, Piece
 
 _EVENT_ID = re.compile(r"(\d{1,6})-(\d{1,20}-\d{1,20}|end|done)")
@@ -81,6 +81,9 @@ async def question_events(
         async with services.watcher.watch("question", question_id) as watch:
             while True:
                 changed, seen = watch.changed, watch.seen
+                if watch.stopping:
+                    yield _event("problem", problem_of(Stopping("The service stops; connect again."), ""))
+                    return
                 if watch.known and (seen is None or seen.status in TERMINAL):
                     break
                 if seen is None:
@@ -132,7 +135,7 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
             event = _tokens(pieces, attempt, told)
             if event is not None:
                 yield event
-        if seen is None or seen.status in TERMINAL or _expected(seen) != attempt:
+        if watch.stopping or seen is None or seen.status in TERMINAL or _expected(seen) != attempt:
             return
         await _either(arrived, changed)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import anyio
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from service.api.auth import TenantDep
 from service.api.openapi import problems
+from service.api.places import Place
 from service.api.questions.endpoints import read_question
 from service.api.questions.events import is_done, question_events
 from service.api.services import ServicesDep
@@ -19,6 +22,7 @@ from service.api.shapes import QuestionId
 router = APIRouter(prefix="/v1/questions", tags=["questions"])
 
 _HEARTBEAT_SECONDS = 15
+_FAREWELL_SECONDS = 2.0
 _SEND_TIMEOUT_SECONDS = 10.0
 """A reader that takes nothing for this long is cut off, and may resume."""
 
@@ -33,7 +37,7 @@ _SEND_TIMEOUT_SECONDS = 10.0
         },
         204: {"description": "The client has the end already."},
     }
-    | problems(401, 404, 503),
+    | problems(401, 404, 429, 503),
 )
 async def stream_question(
     services: ServicesDep,
@@ -50,9 +54,27 @@ async def stream_question(
     await run_in_threadpool(read_question, services, tenant, question_id)
     if is_done(last_event_id):
         return Response(status_code=204)
-    return EventSourceResponse(
+    return _Stream(
+        services.waiting.take(tenant),
         question_events(services, tenant, question_id, last_event_id),
         ping=_HEARTBEAT_SECONDS,
         send_timeout=_SEND_TIMEOUT_SECONDS,
         sep="\n",
+        # The stream learns by itself that the process stops and says so; without a grace it would be cut before.
+        shutdown_event=anyio.Event(),
+        shutdown_grace_period=_FAREWELL_SECONDS,
     )
+
+
+class _Stream(EventSourceResponse):
+    """An event stream that gives its place back however it ends."""
+
+    def __init__(self, place: Place, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -58,3 +59,9 @@ def test_the_body_is_thin() -> None:
         "timestamp": "2026-11-30T09:00:00.123Z",
         "data": {"id": "doc_1"},
     }
+
+
+def test_the_page_names_every_event_and_failure() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text()
+    for name in (*Event, *Failure):
+        assert f"`{name}`" in page, name
