@@ -1,8 +1,8 @@
 """What every worker process does around its work: claim, hold, renew, stop, record, drain.
 
 One runtime a process. Celery's threads call ``work()`` when a doorbell rings; it claims jobs in SQL until there is
-none for it. One maintenance thread renews all leases in one statement, learns of cancellations and lost leases, and
-runs the sweeps. Handlers get an ``Attempt`` and either return (they recorded the success themselves, in one
+none for it. Threads of their own renew all leases in one statement, learn of cancellations, run the sweeps, and send
+webhooks, so that none of these waits for another. Handlers get an ``Attempt`` and either return (they recorded the success themselves, in one
 transaction with the result) or raise.
 """
 
@@ -36,7 +36,7 @@ from workers.webhooks.delivering import Deliverer
 log = structlog.stdlib.get_logger(__name__)
 
 # How often a busy worker looks for cancellations; bounds the time from a cancel to the engine's abort.
-_STOP_POLL_SECONDS = 0.3
+_STOP_POLL_SECONDS = 0.25
 _FORGET_AFTER_LEASES = 20.0
 # How long a drain waits until the attempts it stopped have recorded that.
 _RECORD_SECONDS = 5.0
@@ -71,7 +71,7 @@ class Attempt:
             raise Stopped(self.reason)
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        """Call this from the maintenance thread when the attempt shall stop; at once if it shall already."""
+        """Call this from a maintenance thread when the attempt shall stop; at once if it shall already."""
         with self._lock:
             if not self._event.is_set():
                 self._callbacks.append(callback)
@@ -144,9 +144,11 @@ class Runtime:
         self._started_at = None
         self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._deliverer = Deliverer(settings.webhooks, database)
-        # Two, because a sweep may wait for a broker that does not answer, and no lease may be lost for that.
+        # A sweep may wait for a broker that does not answer, and no lease may be lost for that. A heartbeat may wait for
+        # other processes' writes, and no cancellation may: looking for them is only a read.
         self._threads = [
             threading.Thread(target=self._keep_leases, name="leases", daemon=True),
+            threading.Thread(target=self._keep_obeying, name="stops", daemon=True),
             threading.Thread(target=self._keep_sweeping, name="sweeps", daemon=True),
         ]
 
@@ -319,13 +321,14 @@ class Runtime:
     # -- maintenance ----------------------------------------------------------------------------------------------
 
     def _keep_leases(self) -> None:
-        next_beat = time.monotonic()
+        next_beat = time.monotonic() + self.settings.jobs.heartbeat_seconds
+        while not self._closed.wait(max(0.0, next_beat - time.monotonic())):
+            next_beat = time.monotonic() + self.settings.jobs.heartbeat_seconds
+            self._guarded(self._beat)
+
+    def _keep_obeying(self) -> None:
         while not self._closed.wait(_STOP_POLL_SECONDS):
-            now = time.monotonic()
-            if now >= next_beat:
-                next_beat = now + self.settings.jobs.heartbeat_seconds
-                self._guarded(self._beat)
-            elif self._held:
+            if self._held:
                 self._guarded(self._obey_stops)
 
     def _keep_sweeping(self) -> None:
@@ -352,7 +355,7 @@ class Runtime:
     def _beat(self) -> None:
         with self._lock:
             mine = dict(self._held)
-        with self.database.write() as session:
+        with self.database.write(urgent=True) as session:
             now = self.database.now(session)
             if self._started_at is None:
                 self._started_at = now
