@@ -23,8 +23,10 @@ from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
+from workers.engine.shape import model_revision
 from workers.engine.spawned import end_with_parent
 from workers.keepwarm import PinKeeper
+from workers.quality import warn_of_loss
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
 from workers.secrets import cache_salt, installation_secret
@@ -119,12 +121,15 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "max_model_len": host.info.max_model_len,
             "kv_tokens": host.info.kv_tokens,
             "kv_cache_dtype": host.info.kv_cache_dtype,
+            "rope_factor": profile.rope_factor,
+            "revision": model_revision(settings.model_dir),
             "fingerprint": encoder.fingerprint,
         },
         chores=[PinKeeper(settings, database, bell)],
     )
     answerer.runtime = runtime
     runtime.start()
+    warn_of_loss(database, runtime.tiers, runtime.info, settings.engine.max_recall_loss)
     watchdog.watch(host, runtime, watchdog.Patience(settings.engine.silent_seconds, settings.engine.canary_seconds))
 
     def shutdown() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from service.cli import admin, demo, plan, serve, up, worker
+from service.cli import admin, demo, plan, probe, serve, up, worker
 from service.cli.client import commands as client
 from service.cli.exits import EPILOG, CommandFailed, Exit
 from service.cli.output import err_console, print_json, wants_json
@@ -53,6 +53,7 @@ serve.register(app)
 worker.register(app)
 admin.register(app)
 plan.register(app)
+probe.register(app)
 client.register(app)
 
 

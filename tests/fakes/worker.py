@@ -4,6 +4,10 @@ Everything but the engine is the product's own: claims, leases, Celery, SQL. Swi
 
 ``LONGREAD_TEST_FAKE``
     JSON of ``FakeBehaviour``.
+``LONGREAD_TEST_PROFILE``
+    JSON of fields of the profile that the engine says it was started with.
+``LONGREAD_TEST_RECALL``
+    JSON of ``Memory``: the engine answers a probe's questions.
 ``LONGREAD_TEST_LEDGER``
     File of the ledger. With it the engine has a core process of its own (``CoreEngine``).
 ``LONGREAD_TEST_FAULTS``
@@ -15,6 +19,7 @@ Everything but the engine is the product's own: claims, leases, Celery, SQL. Swi
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -32,6 +37,7 @@ from service.settings import Settings, load_settings
 from tests.fakes.core import CoreEngine, Faults
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fakes.ledger import Ledger
+from tests.fakes.recalling import Memory, RecallingEngine
 from workers.engine.engine import Engine
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
@@ -41,7 +47,11 @@ from workers.lifecycle import run_engine
 def build(settings: Settings, tiers: Sequence[Tier]) -> tuple[EngineHost, EngineProfile]:
     longest = max(t.length for t in tiers)
     profile = EngineProfile(device="cpu", max_model_len=longest, max_num_seqs=settings.engine.concurrency or 32)
-    engine: Engine = FakeEngine(FakeBehaviour(**_switches("LONGREAD_TEST_FAKE")), max_model_len=longest)
+    profile = dataclasses.replace(profile, **_switches("LONGREAD_TEST_PROFILE"))
+    behaviour, recall = FakeBehaviour(**_switches("LONGREAD_TEST_FAKE")), _switches("LONGREAD_TEST_RECALL")
+    engine: Engine = FakeEngine(behaviour, max_model_len=longest)
+    if recall:
+        engine = RecallingEngine(behaviour, Memory(**recall), max_model_len=longest)
     ledger = os.environ.get("LONGREAD_TEST_LEDGER")
     if ledger:
         engine = CoreEngine(engine, Ledger(Path(ledger)), Faults(**_switches("LONGREAD_TEST_FAULTS")))

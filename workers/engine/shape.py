@@ -99,7 +99,7 @@ class ModelShape:
         else:
             kv_values = 2 * layers * kv_heads * head_dim
         dtype_bytes = 4 if str(config.get("dtype") or config.get("torch_dtype")).endswith("float32") else 2
-        weights = {p.name: p.stat().st_size for p in sorted(model_dir.iterdir()) if p.suffix in _WEIGHT_SUFFIXES}
+        weights = _weights(model_dir)
         factor = float(rope.get("factor") or 1.0) if rope_type == "yarn" else 1.0
         return cls(
             architecture=str((whole.get("architectures") or ["unknown"])[0]),
@@ -117,8 +117,24 @@ class ModelShape:
             weight_bytes=sum(weights.values())
             or _estimated_parameters(config, heads, kv_heads, head_dim) * dtype_bytes,
             quantization=(whole.get("quantization_config") or {}).get("quant_method"),
-            revision=hashlib.sha256((text + json.dumps(weights)).encode()).hexdigest()[:16],
+            revision=_revision(text, weights),
         )
+
+
+def model_revision(model_dir: Path) -> str:
+    """16 hex digits that change with a model's config or weights; empty when there is no config."""
+    try:
+        return _revision((model_dir / "config.json").read_text(encoding="utf-8"), _weights(model_dir))
+    except OSError:
+        return ""
+
+
+def _weights(model_dir: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_size for p in sorted(model_dir.iterdir()) if p.suffix in _WEIGHT_SUFFIXES}
+
+
+def _revision(config: str, weights: dict[str, int]) -> str:
+    return hashlib.sha256((config + json.dumps(weights)).encode()).hexdigest()[:16]
 
 
 def _estimated_parameters(config: dict[str, Any], heads: int, kv_heads: int, head_dim: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, Field
+
+from service.api.shapes import Trouble
 
 
 class Queued(BaseModel):
@@ -12,6 +15,20 @@ class Queued(BaseModel):
 
     jobs: int
     tokens: int
+
+
+class Quality(BaseModel):
+    """What ``longread probe`` found on engines like those that serve the tier now; the worst where these differ."""
+
+    recall: float = Field(examples=[0.9], description="Share of the facts that were found, 0 to 1.")
+    baseline: float | None = Field(
+        examples=[1.0], description="The same of the model's native rope with unscaled KV; null when never measured."
+    )
+    baseline_source: str | None = Field(examples=["unscaled, auto KV, tier 32k, this run"])
+    tokens: int = Field(examples=[60321], description="Length of the documents.")
+    kv_cache_dtype: str = Field(examples=["fp8"])
+    rope_factor: float = Field(examples=[4.0])
+    measured_at: datetime
 
 
 class TierOut(BaseModel):
@@ -26,6 +43,8 @@ class TierOut(BaseModel):
     workers: list[str] = Field(description="Live workers of this tier.")
     queued: Queued
     prefill_tokens_per_second: float | None = Field(description="Measured by its workers, together.")
+    quality: Quality | None = Field(description="Null until it was probed as it is served now.")
+    warning: Trouble | None = Field(description="`recall_below_baseline` when it reads worse than it should.")
 
 
 class TierList(BaseModel):

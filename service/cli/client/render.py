@@ -165,7 +165,7 @@ def results(value: dict[str, Any], items: list[dict[str, Any]]) -> RenderableTyp
 
 def tiers(values: list[dict[str, Any]]) -> Table:
     """A table of the tiers."""
-    table = Table("tier", "length", "longest document", "served by", "workers", "queued", "prefill")
+    table = Table("tier", "length", "longest document", "served by", "workers", "queued", "prefill", "recall")
     for value in values:
         queued, speed = value["queued"], value.get("prefill_tokens_per_second")
         table.add_row(
@@ -176,8 +176,17 @@ def tiers(values: list[dict[str, Any]]) -> Table:
             str(len(value["workers"])),
             f"{queued['jobs']:,} jobs, {queued['tokens']:,} tokens" if queued["jobs"] else "",
             f"{speed:,.0f} tokens/s" if speed else "",
+            _recall(value),
         )
     return table
+
+
+def _recall(tier: dict[str, Any]) -> Text:
+    quality = tier.get("quality")
+    if not quality:
+        return Text("")
+    baseline = f" of {quality['baseline']:.0%}" if quality.get("baseline") is not None else ""
+    return Text(f"{quality['recall']:.0%}{baseline}", style="red" if tier.get("warning") else "")
 
 
 def workers(values: list[dict[str, Any]]) -> Table:
