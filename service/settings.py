@@ -224,6 +224,10 @@ class EngineSettings(_Group):
     """Share of the GPU's memory the engine takes. None: 0.9."""
     cpu_kv_bytes: int | None = Field(default=None, gt=0)
     """Memory of the CPU engine's KV cache. None: from the free memory."""
+    stream_interval_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of an answer that are streamed together, the first one excepted. None: from the profile."""
+    bind_cores: bool | None = None
+    """Pin one thread of a CPU engine to each core and keep one core free for its scheduler. None: on more than 8 cores."""
     enforce_eager: bool | None = None
     """Skip graph capture and compilation: starts faster, decodes slower. None: from the profile."""
     enable_prefix_caching: bool | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 
 import structlog
@@ -15,6 +17,37 @@ from service.store.tables import DocumentRow
 from service.tokens.prompt import PromptEncoder
 
 log = structlog.stdlib.get_logger(__name__)
+
+_KEPT = 32
+
+
+class PrefixCache:
+    """The prefixes used last, in memory: a follow-up needs no read of its document's token ids. Any thread may call it.
+
+    Args:
+        database: Where the prefixes are.
+        encoder: The served model's prompts.
+    """
+
+    def __init__(self, database: Database, encoder: PromptEncoder) -> None:
+        self._database = database
+        self._encoder = encoder
+        self._kept: OrderedDict[tuple[str, str], Prefix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, tiers: TierTable, document: DocumentRow) -> Prefix:
+        """As ``current_prefix``. A stored prefix never changes under its id, so what is kept is never stale."""
+        with self._lock:
+            kept = self._kept.get((document.tenant_id, document.prefix_id or ""))
+            if kept is not None and kept.fingerprint == self._encoder.fingerprint:
+                self._kept.move_to_end((document.tenant_id, kept.id))
+                return kept
+        prefix = current_prefix(self._database, self._encoder, tiers, document)
+        with self._lock:
+            self._kept[document.tenant_id, prefix.id] = prefix
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return prefix
 
 
 def tier_for_total(table: TierTable, document_tier: str | None) -> Callable[[int], str | None]:

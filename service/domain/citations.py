@@ -10,6 +10,7 @@ in the answer.
 
 from __future__ import annotations
 
+import bisect
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -114,34 +115,49 @@ def clauses(text: str, start: int, end: int) -> list[tuple[int, int]]:
     return found
 
 
+_PIECES = re.compile(r"[!-~]+(?: [!-~]+)*|\s+|[^\s!-~]")
+_PLAIN = {"‐": "-", "‑": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"'}
+_SOFT_HYPHEN = "\u00ad"
+
+
 class _Normalised:
     """A text folded for comparison, with the way back: case, compatibility forms, white space, hyphens, quotes."""
 
     def __init__(self, text: str) -> None:
-        letters: list[str] = []
-        origin: list[int] = []
+        folded: list[str] = []
+        length = 0
+        # Where each piece begins, here and in the original; a piece that is not ASCII has one origin for all its letters.
+        self._starts: list[int] = []
+        self._origins: list[tuple[int, bool]] = []
         space = True
-        for index, char in enumerate(text):
-            if char == "\u00ad":
+        for match in _PIECES.finditer(text):
+            piece = match.group()
+            is_ascii = "!" <= piece[0] <= "~"
+            if is_ascii:
+                piece = piece.lower()
+            elif piece[0] == _SOFT_HYPHEN:
                 continue
-            folded = unicodedata.normalize("NFKC", char).casefold()
-            for piece in folded:
-                plain = {"‐": "-", "‑": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"'}.get(
-                    piece, piece
-                )
-                if plain.isspace():
-                    if space:
-                        continue
-                    plain = " "
-                space = plain == " "
-                letters.append(plain)
-                origin.append(index)
-        self.text = "".join(letters)
-        self._origin = origin
+            else:
+                letters = unicodedata.normalize("NFKC", piece[0]).casefold()
+                piece = "".join(_PLAIN.get(c, " " if c.isspace() else c) for c in letters)
+                piece = piece.lstrip(" ") if space else piece
+                if not piece:
+                    continue
+            space = piece[-1] == " "
+            self._starts.append(length)
+            self._origins.append((match.start(), is_ascii))
+            folded.append(piece)
+            length += len(piece)
+        self.text = "".join(folded)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Offsets in the original of a stretch of the folded text."""
-        return self._origin[start], self._origin[end - 1] + 1
+        return self._origin(start), self._origin(end - 1) + 1
+
+    def _origin(self, at: int) -> int:
+        piece = bisect.bisect_right(self._starts, at) - 1
+        origin, letter_for_letter = self._origins[piece]
+        return origin + at - self._starts[piece] if letter_for_letter else origin
 
 
 class PageIndex:

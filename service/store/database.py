@@ -23,6 +23,7 @@ from sqlmodel import Session, SQLModel
 from service.errors import DatabaseUnavailable, SettingsError
 
 _WRITE = "longread_write"
+_SQLITE_NOW = "SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')"
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -140,7 +141,7 @@ class Database:
         On SQLite it is the machine's; on PostgreSQL the server's, so a worker's wrong clock cannot end a lease.
         """
         if self.dialect == "sqlite":
-            value = session.connection().execute(text("SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')")).scalar_one()
+            value = session.connection().exec_driver_sql(_SQLITE_NOW).scalar_one()
             return datetime.fromisoformat(value).replace(tzinfo=UTC)
         return session.connection().execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
 

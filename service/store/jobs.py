@@ -7,12 +7,14 @@ its statement matches no row and it is told so (``False``). ``now`` is always th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, func, or_, update
+from sqlalchemy import CursorResult, Row, bindparam, func, literal, or_, union_all, update
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.jobs import Fail, JobKind, JobState, Priority, Retry, after_failure
@@ -102,23 +104,17 @@ def claim_next(
         tenants: Waiting tenants, the least served first; empty when that does not matter. A tenant that is not named
             has just begun to ask and goes first.
     """
-    conditions = [
-        col(JobRow.state) == JobState.QUEUED,
-        col(JobRow.kind).in_([str(k) for k in kinds]),
-        col(JobRow.cancel_requested_at).is_(None),
-        or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= now),
-        or_(
-            col(JobRow.prefer_worker).is_(None),
-            col(JobRow.prefer_worker) == worker_id,
-            col(JobRow.prefer_until) <= now,
-        ),
-    ]
-    if not include_batch:
-        conditions.append(col(JobRow.priority) < int(Priority.BATCH))
-    if not include_suspects:
-        conditions.append(col(JobRow.engine_deaths) == 0)
+    if not tiers:
+        return None
+    many = len(tenants) > 1
+    statement = _claimable(
+        tuple(kinds), tuple(tiers), len(tenants) if many else 0, include_batch=include_batch, suspects=include_suspects
+    )
+    values = {"now": now, "worker": worker_id, "tenants": list(tenants)}
+    values |= {f"tenant_{rank}": tenant for rank, tenant in enumerate(tenants, 1)} if many else {}
     for _ in range(_CLAIM_TRIES):
-        job = _best(session, conditions, tiers, tenants)
+        found = session.connection().execute(statement, values).all()
+        job = min(found, key=lambda job: (job.priority, job.rank, job.id), default=None)
         if job is None:
             return None
         if _take(session, now, job, worker_id, lease_seconds):
@@ -152,44 +148,81 @@ def claim_next(
     )
 
 
-def _best(session: Session, conditions: Sequence[Any], tiers: Collection[str], tenants: Sequence[str]) -> JobRow | None:
-    """The first claimable job. One query a tier (and tenant), each answered by an index without sorting."""
-    found: list[tuple[int, int, str, JobRow]] = []
+_CLAIMED = (
+    col(JobRow.id), col(JobRow.attempt), col(JobRow.kind), col(JobRow.tenant_id), col(JobRow.document_id),
+    col(JobRow.question_id), col(JobRow.batch_id), col(JobRow.tier), col(JobRow.priority), col(JobRow.tokens),
+    col(JobRow.created_at), col(JobRow.engine_deaths), col(JobRow.prefer_worker),
+)  # fmt: skip
+"""What a claim needs to know; whole rows, and rows as objects, cost four times as much, and every job is claimed."""
+
+
+@functools.lru_cache(maxsize=256)
+def _claimable(
+    kinds: tuple[JobKind, ...], tiers: tuple[str, ...], tenants: int, *, include_batch: bool, suspects: bool
+) -> Any:
+    """The statement that finds the first claimable job of each tier (and tenant), made once for each form it takes.
+
+    An index answers each of its parts without sorting. To make it anew takes longer than to run it.
+    """
+    conditions = [
+        col(JobRow.state) == JobState.QUEUED,
+        col(JobRow.kind).in_([str(k) for k in kinds]),
+        col(JobRow.cancel_requested_at).is_(None),
+        or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= bindparam("now")),
+        or_(
+            col(JobRow.prefer_worker).is_(None),
+            col(JobRow.prefer_worker) == bindparam("worker"),
+            col(JobRow.prefer_until) <= bindparam("now"),
+        ),
+    ]
+    if not include_batch:
+        conditions.append(col(JobRow.priority) < int(Priority.BATCH))
+    if not suspects:
+        conditions.append(col(JobRow.engine_deaths) == 0)
+
+    def first(rank: int, *more: Any) -> Any:
+        part = sql_select(*_CLAIMED, literal(rank).label("rank")).where(*conditions, *more)
+        return part.order_by(col(JobRow.priority), col(JobRow.id)).limit(1).subquery().select()
+
+    parts: list[Any] = []
     for tier in tiers:
-        in_tier = select(JobRow).where(*conditions, col(JobRow.tier) == tier)
-        in_order = in_tier.order_by(col(JobRow.priority), col(JobRow.id)).limit(1)
-        if len(tenants) < 2:
-            others = session.exec(in_order).first()
-        else:
-            others = session.exec(in_order.where(col(JobRow.tenant_id).not_in(tenants))).first()
-            for rank, tenant in enumerate(tenants, 1):
-                job = session.exec(in_order.where(col(JobRow.tenant_id) == tenant)).first()
-                if job is not None:
-                    found.append((job.priority, rank, job.id, job))
-        if others is not None:
-            found.append((others.priority, 0, others.id, others))
-    return min(found, key=lambda entry: entry[:3])[3] if found else None
+        in_tier = col(JobRow.tier) == tier
+        if not tenants:
+            parts.append(first(0, in_tier))
+            continue
+        parts.append(first(0, in_tier, col(JobRow.tenant_id).not_in(bindparam("tenants", expanding=True))))
+        parts += [
+            first(rank, in_tier, col(JobRow.tenant_id) == bindparam(f"tenant_{rank}")) for rank in range(1, tenants + 1)
+        ]
+    return union_all(*parts)
 
 
-def _take(session: Session, now: datetime, job: JobRow, worker_id: str, lease_seconds: float) -> bool:
+def _take(session: Session, now: datetime, job: Row[Any], worker_id: str, lease_seconds: float) -> bool:
+    """Make the job this worker's. False when another was faster (PostgreSQL; on SQLite writes take turns)."""
+    until = now + timedelta(seconds=lease_seconds)
     taken = session.connection().execute(
-        update(JobRow)
-        .where(col(JobRow.id) == job.id, col(JobRow.state) == JobState.QUEUED, col(JobRow.attempt) == job.attempt)
-        .values(
-            state=JobState.RUNNING,
-            attempt=job.attempt + 1,
-            worker_id=worker_id,
-            lease_until=now + timedelta(seconds=lease_seconds),
-            started_at=func.coalesce(col(JobRow.started_at), now),
-            prefer_worker=None,
-            prefer_until=None,
-        )
+        _TAKE, {"job": job.id, "had": job.attempt, "worker": worker_id, "until": until, "now": now}
     )
-    if changed(taken) == 1:
-        return True
-    # Another worker was faster (PostgreSQL; on SQLite writes take turns). The row must be read again to be compared.
-    session.expire(job)
-    return False
+    return changed(taken) == 1
+
+
+_TAKE = (
+    update(JobRow)
+    .where(
+        col(JobRow.id) == bindparam("job"),
+        col(JobRow.state) == JobState.QUEUED,
+        col(JobRow.attempt) == bindparam("had"),
+    )
+    .values(
+        state=JobState.RUNNING,
+        attempt=col(JobRow.attempt) + 1,
+        worker_id=bindparam("worker"),
+        lease_until=bindparam("until"),
+        started_at=func.coalesce(col(JobRow.started_at), bindparam("now")),
+        prefer_worker=None,
+        prefer_until=None,
+    )
+)
 
 
 def waiting_tenants(session: Session, tiers: Collection[str]) -> list[str]:
@@ -232,15 +265,22 @@ def _guard(job_id: str, attempt: int) -> tuple[Any, ...]:
 
 def succeed(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
     """End a running job well. False when the lease was lost: then no part of the result may be written."""
-    result = session.connection().execute(
-        update(JobRow)
-        .where(*_guard(job_id, attempt))
-        .values(state=JobState.SUCCEEDED, finished_at=now, lease_until=None)
-    )
+    result = session.connection().execute(_SUCCEED, {"job": job_id, "held": attempt, "now": now})
     if changed(result) != 1:
         return False
     outbox.note_ends(session, now, [job_id])
     return True
+
+
+_SUCCEED = (
+    update(JobRow)
+    .where(
+        col(JobRow.id) == bindparam("job"),
+        col(JobRow.attempt) == bindparam("held"),
+        col(JobRow.state) == JobState.RUNNING,
+    )
+    .values(state=JobState.SUCCEEDED, finished_at=bindparam("now"), lease_until=None)
+)
 
 
 def stop(session: Session, now: datetime, job_id: str, attempt: int) -> bool:

@@ -8,12 +8,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import bindparam, delete, exists
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
 from service.store.database import insert_or
 from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
-from service.store.trimming import trim
 
 _NEARNESS = {"warming": 0, "warm_disk": 1, "warm_host": 2, "warm": 3}
 
@@ -107,31 +108,29 @@ def note_residency(
     """Record what an engine reported about a prefix: ``warming`` or ``warm``, and how many of its tokens it holds.
 
     ``tokens`` 0 removes the entry: the engine evicted it. With ``cache_epoch`` nothing is recorded when the prefix's cache
-    was given up since. The worker's other entries are trimmed to what its engine can hold.
+    was given up since.
     """
-    if cache_epoch is not None:
-        epoch = session.exec(select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id)).first()
-        if epoch != cache_epoch:
-            return
-    row = session.get(ResidencyRow, (prefix_id, worker_id))
     if tokens == 0 and state == "warm":
-        if row is not None:
-            session.delete(row)
+        session.connection().execute(
+            delete(ResidencyRow).where(
+                col(ResidencyRow.prefix_id) == prefix_id, col(ResidencyRow.worker_id) == worker_id
+            )
+        )
         return
-    worker = session.get(WorkerRow, worker_id)
-    if worker is None:
-        return
-    # An upsert, because several answers on a new prefix may end at the same moment.
+    # One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
     noted = {"state": state, "tokens": tokens, "last_used_at": now}
+    row = {"prefix_id": prefix_id, "worker_id": worker_id, "tenant_id": tenant_id, "created_at": now, **noted}
+    columns = ResidencyRow.metadata.tables[ResidencyRow.__tablename__].columns
+    values = [bindparam(None, value, type_=columns[name].type) for name, value in row.items()]
+    prefix = exists().where(col(PrefixRow.id) == prefix_id)
+    if cache_epoch is not None:
+        prefix = prefix.where(col(PrefixRow.cache_epoch) == cache_epoch)
+    there = exists().where(col(WorkerRow.id) == worker_id), prefix
     session.connection().execute(
         insert_or(session, ResidencyRow)
-        .values(prefix_id=prefix_id, worker_id=worker_id, tenant_id=tenant_id, created_at=now, **noted)
+        .from_select(list(row), sql_select(*values).where(*there))
         .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
     )
-    if row is not None:
-        session.expire(row)
-    if state == "warm":
-        trim(session, worker_id, worker.info)
 
 
 def residencies(

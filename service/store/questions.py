@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import update
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
@@ -153,6 +154,22 @@ def get(session: Session, tenant_id: str, question_id: str, *, hold: bool = Fals
     return found
 
 
+def with_document(session: Session, tenant_id: str, question_id: str) -> tuple[QuestionRow, DocumentRow]:
+    """The question and its document.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+    """
+    found = session.exec(
+        select(QuestionRow, DocumentRow)
+        .join(DocumentRow, col(DocumentRow.id) == col(QuestionRow.document_id))
+        .where(col(QuestionRow.id) == question_id, col(QuestionRow.tenant_id) == tenant_id)
+    ).first()
+    if found is None:
+        raise NotFound(f"There is no question {question_id!r}.")
+    return found
+
+
 def list_page(
     session: Session,
     tenant_id: str,
@@ -236,16 +253,22 @@ def write_answer(session: Session, now: datetime, lease: jobs.Lease, answer: Ans
     if not jobs.succeed(session, now, lease.job_id, lease.attempt):
         return False
     assert lease.question_id is not None
-    row = session.get(QuestionRow, lease.question_id)
-    assert row is not None
-    row.answer_text, row.answer_json, row.finish_reason = answer.text, answer.json, answer.finish_reason
-    row.citations, row.unsupported = answer.citations, answer.unsupported
-    row.prompt_tokens, row.cached_tokens, row.output_tokens = (
-        answer.prompt_tokens,
-        answer.cached_tokens,
-        answer.output_tokens,
+    session.connection().execute(
+        update(QuestionRow)
+        .where(col(QuestionRow.id) == lease.question_id)
+        .values(
+            answer_text=answer.text,
+            answer_json=answer.json,
+            finish_reason=answer.finish_reason,
+            citations=answer.citations,
+            unsupported=answer.unsupported,
+            prompt_tokens=answer.prompt_tokens,
+            cached_tokens=answer.cached_tokens,
+            output_tokens=answer.output_tokens,
+            queue_ms=answer.queue_ms,
+            first_token_ms=answer.first_token_ms,
+            total_ms=answer.total_ms,
+            receipt=answer.receipt,
+        )
     )
-    row.queue_ms, row.first_token_ms, row.total_ms = answer.queue_ms, answer.first_token_ms, answer.total_ms
-    row.receipt = answer.receipt
-    session.add(row)
     return True

@@ -241,9 +241,7 @@ class Rig:
         new: list[str] = []
         for _ in range(count):
             with self.database.write() as session:
-                job = self._ask(
-                    session, text, tenant, tier, deadline_seconds, priority, max_output_tokens, json_schema
-                )
+                job = self._ask(session, text, tenant, tier, deadline_seconds, priority, max_output_tokens, json_schema)
                 session.flush()
                 bell = jobs.bell(job)
                 now = self.database.now(session)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
@@ -14,7 +12,7 @@ from typing import Any, Protocol
 import jsonschema
 import structlog
 
-from service.domain.citations import Evidence, PageIndex, SourcePage, cited_pages
+from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
 from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
 from service.store import documents, prefixes, questions
@@ -24,14 +22,13 @@ from service.store.prefixes import Prefix
 from service.store.questions import Answered
 from service.store.tables import DocumentRow, QuestionRow
 from service.tokens.prompt import PromptEncoder
+from workers.answer.citing import Citer
 from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
 from workers.engine.host import EngineHost
-from workers.prefixing import current_prefix
+from workers.prefixing import PrefixCache
 from workers.runtime import Attempt, Runtime
 
 log = structlog.stdlib.get_logger(__name__)
-
-_INDEXES_KEPT = 32
 
 
 class Stream(Protocol):
@@ -49,6 +46,7 @@ class Answerer:
         database: The process's database.
         encoder: The served model's prompts.
         host: The process's engine.
+        citer: Finds the evidence for what the engine said.
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
         cache_salt: The engine's cache salt for a tenant and a prefix (``Prefix.cache_scope``).
@@ -59,6 +57,7 @@ class Answerer:
         database: Database,
         encoder: PromptEncoder,
         host: EngineHost,
+        citer: Citer,
         *,
         open_stream: Callable[[str, int], Stream],
         cache_salt: Callable[[str, str], str],
@@ -67,11 +66,11 @@ class Answerer:
         self._database = database
         self._encoder = encoder
         self._host = host
+        self._citer = citer
         self._open_stream = open_stream
         self._cache_salt = cache_salt
         self._model = model
-        self._indexes: OrderedDict[str, PageIndex] = OrderedDict()
-        self._indexes_lock = threading.Lock()
+        self._prefixes = PrefixCache(database, encoder)
         self.runtime: Runtime | None = None
 
     @property
@@ -92,6 +91,7 @@ class Answerer:
         document, question, turns = self._load(lease)
         prefix = self._prefix(document)
         suffix = self._encoder.suffix(turns, question.question)
+        self._citer.prepare(lease.tenant_id, document.id)
         stream = self._open_stream(question.id, lease.attempt)
         request = EngineRequest(
             request_id=f"{lease.job_id}:{lease.attempt}",
@@ -112,7 +112,7 @@ class Answerer:
         before_engine = time.monotonic()
         result = self._run(attempt, request, on_delta)
         value = _parse_json(result.text, question.json_schema)
-        evidence = self._page_index(document).find_evidence(result.text)
+        evidence = self._citer.find(lease.tenant_id, document.id, result.text)
         answered = Answered(
             text=result.text,
             finish_reason=result.finish_reason,
@@ -140,8 +140,7 @@ class Answerer:
     def _load(self, lease: Lease) -> tuple[DocumentRow, QuestionRow, list[tuple[str, str]]]:
         assert lease.question_id is not None
         with self._database.read() as session:
-            document = documents.get(session, lease.tenant_id, lease.document_id)
-            question, _ = questions.get(session, lease.tenant_id, lease.question_id)
+            question, document = questions.with_document(session, lease.tenant_id, lease.question_id)
             turns = (
                 questions.conversation(session, lease.tenant_id, document.id, question.follows_id)
                 if question.follows_id
@@ -220,7 +219,7 @@ class Answerer:
 
     def _prefix(self, document: DocumentRow) -> Prefix:
         assert self.runtime is not None
-        return current_prefix(self._database, self._encoder, self.runtime.settings.tier_table(), document)
+        return self._prefixes.get(self.runtime.settings.tier_table(), document)
 
     def _note_prefix(self, session: Any, now: datetime, lease: Lease, prefix: Prefix) -> None:
         if self.runtime is None:
@@ -251,21 +250,6 @@ class Answerer:
                 state=state,
                 cache_epoch=prefix.cache_epoch,
             )
-
-    def _page_index(self, document: DocumentRow) -> PageIndex:
-        with self._indexes_lock:
-            index = self._indexes.get(document.id)
-            if index is not None:
-                self._indexes.move_to_end(document.id)
-                return index
-        with self._database.read() as session:
-            rows = documents.page_texts(session, document.tenant_id, document.id)
-        index = PageIndex([SourcePage(document.id, row.number, row.text, row.source) for row in rows])
-        with self._indexes_lock:
-            self._indexes[document.id] = index
-            while len(self._indexes) > _INDEXES_KEPT:
-                self._indexes.popitem(last=False)
-        return index
 
 
 def _parse_json(text: str, schema: dict[str, Any] | None) -> Any:

@@ -42,6 +42,7 @@ class EngineProfile:
         long_prefill_token_threshold: Most prompt tokens one request gets in a step while others wait; 0 for no limit.
         max_num_queued_reqs: Requests in the engine at once before it refuses; None for no limit.
         max_num_queued_tokens: Prompt tokens waiting in the engine before it refuses; None for no limit.
+        stream_interval_tokens: Tokens of one answer handed out together, the first one excepted: the worker's share of a step.
         enforce_eager: No compilation and no CUDA graphs: starts faster.
         bind_cores: Pin one thread to each core of a CPU engine and keep one core free for its scheduler. False uses every
             core and leaves their sharing to the system.
@@ -77,6 +78,7 @@ class EngineProfile:
     long_prefill_token_threshold: int = 0
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
+    stream_interval_tokens: int = 1
     enforce_eager: bool = False
     bind_cores: bool = True
     tensor_parallel_size: int = 1

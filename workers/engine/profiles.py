@@ -67,6 +67,7 @@ class EngineOverrides:
     long_prefill_token_threshold: int | None = None
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
+    stream_interval_tokens: int | None = None
     enforce_eager: bool | None = None
     bind_cores: bool | None = None
     tensor_parallel_size: int | None = None
@@ -171,6 +172,8 @@ def _cuda_defaults(length: int) -> dict[str, Any]:
         "max_num_batched_tokens": _CUDA_BATCHED_TOKENS,
         "max_num_seqs": _CUDA_SEQS,
         "long_prefill_token_threshold": min(_CUDA_BATCHED_TOKENS // 4, length),
+        # At 60 tokens a second an answer still comes in 15 pieces a second; one by one, 100 answers fill a step with Python.
+        "stream_interval_tokens": 4,
         "gpu_memory_utilization": 0.9,
         "enforce_eager": False,
     }

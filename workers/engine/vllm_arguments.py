@@ -16,6 +16,7 @@ _OPTIONAL = {
     "max_num_queued_reqs",
     "max_num_queued_tokens",
     "long_prefill_token_threshold_adaptive",
+    "stream_interval",
     "shutdown_timeout",
 }
 
@@ -47,6 +48,7 @@ def engine_arguments(
         "enable_chunked_prefill": profile.enable_chunked_prefill,
         "max_num_batched_tokens": profile.max_num_batched_tokens,
         "max_num_seqs": profile.max_num_seqs,
+        "stream_interval": profile.stream_interval_tokens,
         "enforce_eager": profile.enforce_eager,
         "tensor_parallel_size": profile.tensor_parallel_size,
         "gpu_memory_utilization": profile.gpu_memory_utilization,

@@ -44,7 +44,7 @@ def _every() -> set[str]:
         "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill", "max_num_batched_tokens", "max_num_seqs",
         "enforce_eager", "tensor_parallel_size", "gpu_memory_utilization", "scheduling_policy", "watermark",
         "max_num_queued_reqs", "max_num_queued_tokens", "shutdown_timeout", "disable_log_stats", "enable_log_requests",
-        "use_tqdm_on_load",
+        "use_tqdm_on_load", "stream_interval",
         "hf_overrides", "block_size", "kv_cache_memory_bytes", "quantization", "cpu_offload_gb", "attention_backend",
         "structured_outputs_config", "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive",
         "kv_transfer_config", "enable_lora", "max_loras", "max_lora_rank",
@@ -66,6 +66,11 @@ def test_requests_are_ordered_by_priority_and_white_space_is_off():
     assert found["scheduling_policy"] == "priority"
     assert found["structured_outputs_config"] == {"backend": "xgrammar", "disable_any_whitespace": True}
     assert found["trust_remote_code"] is False
+
+
+def test_answers_of_a_gpu_are_streamed_a_few_tokens_at_a_time():
+    assert arguments(derive_profile(qwen_7b(), [TIERS["8k"]], h200()))["stream_interval"] == 4
+    assert arguments(derive_profile(small_model(), [TIERS["8k"]], cpu()))["stream_interval"] == 1
 
 
 def test_an_older_engine_gets_no_arguments_it_lacks():

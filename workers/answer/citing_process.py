@@ -1,0 +1,149 @@
+"""A citer in a process of its own, because matching takes Python's lock for longer than an engine step.
+
+The worker's process feeds the engine and takes its tokens; 50 ms of matching there are 50 ms in which no answer of the
+worker moves. One child, one request at a time, from one thread that lives as long as the worker: the child dies with
+the *thread* that started it (``workers.engine.spawned``).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import queue
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import structlog
+
+from service.domain.citations import Evidence
+from service.errors import DatabaseUnavailable, InternalFailure
+from service.store.database import Database
+from workers.answer.citing import PageIndexes
+
+log = structlog.stdlib.get_logger(__name__)
+
+PATIENCE_SECONDS = 60.0
+"""Longest time for one answer; the child is then replaced. 2,000 pages and a long answer take about a second."""
+_CLOSE_SECONDS = 5.0
+_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    tenant_id: str
+    document_id: str
+    answer: str | None
+    """None only prepares."""
+    future: concurrent.futures.Future[Evidence | None]
+
+
+class CitingProcess:
+    """Implements ``Citer``. All methods may be called from any thread.
+
+    Args:
+        database_url: Where the pages are.
+        busy_timeout_seconds: As in ``Database``.
+        patience_seconds: Longest time for one answer.
+    """
+
+    def __init__(
+        self, database_url: str, *, busy_timeout_seconds: float = 10.0, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self._arguments = database_url, busy_timeout_seconds
+        self._patience = patience_seconds
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._child: tuple[SpawnProcess, Connection] | None = None
+        self._thread = threading.Thread(target=self._run, name="citing", daemon=True)
+
+    def start(self) -> None:
+        """Start the child; returns at once."""
+        self._thread.start()
+
+    def prepare(self, tenant_id: str, document_id: str) -> None:
+        self._tasks.put(_Task(tenant_id, document_id, None, concurrent.futures.Future()))
+
+    def find(self, tenant_id: str, document_id: str, answer: str) -> Evidence:
+        future: concurrent.futures.Future[Evidence | None] = concurrent.futures.Future()
+        self._tasks.put(_Task(tenant_id, document_id, answer, future))
+        found = future.result()
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """End the child. Nothing may be asked of it afterwards."""
+        self._tasks.put(None)
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_SECONDS)
+        self._kill()
+
+    # -- on the thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._spawn()
+        while (task := self._tasks.get()) is not None:
+            try:
+                task.future.set_result(self._do(task))
+            except Exception as error:  # noqa: BLE001 - it is the asking thread's to handle
+                if task.answer is None:
+                    log.warning("citations_not_prepared", document=task.document_id, error=type(error).__name__)
+                task.future.set_exception(error)
+
+    def _do(self, task: _Task) -> Evidence | None:
+        for _ in range(_TRIES):
+            child, connection = self._child or self._spawn()
+            try:
+                connection.send((task.tenant_id, task.document_id, task.answer))
+                if connection.poll(self._patience):
+                    evidence, error = connection.recv()
+                    if error is not None:
+                        raise error
+                    return evidence
+                log.warning("citing_hangs", document=task.document_id, seconds=self._patience)
+            except (EOFError, OSError):
+                child.join(1.0)
+                log.warning("citing_died", document=task.document_id, status=child.exitcode)
+            self._kill()
+        raise InternalFailure("The citations of the answer could not be found: the process that matches them ended.")
+
+    def _spawn(self) -> tuple[SpawnProcess, Connection]:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        child = context.Process(target=_serve, args=(there, *self._arguments), name="citing", daemon=True)
+        child.start()
+        there.close()
+        self._child = child, here
+        return self._child
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            child, connection = self._child
+            self._child = None
+            connection.close()
+            child.kill()
+            child.join(1.0)
+
+
+def _serve(connection: Connection, database_url: str, busy_timeout_seconds: float) -> None:
+    # A Ctrl-C reaches the whole group; the worker decides when this ends, after its last answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    indexes = PageIndexes(Database(database_url, pool_size=1, busy_timeout_seconds=busy_timeout_seconds))
+    while True:
+        try:
+            tenant_id, document_id, answer = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer(indexes, tenant_id, document_id, answer))
+
+
+def _answer(indexes: PageIndexes, tenant_id: str, document_id: str, answer: str | None) -> tuple[Any, Any]:
+    try:
+        index = indexes.get(tenant_id, document_id)
+        return (None if answer is None else index.find_evidence(answer)), None
+    except DatabaseUnavailable as error:
+        return None, DatabaseUnavailable(error.detail)
+    except Exception as error:  # noqa: BLE001 - the worker records it as the attempt's failure
+        return None, InternalFailure(f"The citations of the answer could not be found: {type(error).__name__}.")
