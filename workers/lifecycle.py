@@ -137,6 +137,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         chores=[PinKeeper(settings, database, bell)],
     )
     answerer.runtime = runtime
+    runtime.measured = answerer.meter.rates
     runtime.start()
     warn_of_loss(database, runtime.tiers, runtime.info, settings.engine.max_recall_loss)
     watchdog.watch(host, runtime, watchdog.Patience(settings.engine.silent_seconds, settings.engine.canary_seconds))

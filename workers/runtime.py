@@ -18,6 +18,7 @@ from typing import Any
 
 import redis
 import structlog
+from sqlalchemy import Row
 
 from service.domain.fairness import Shares
 from service.domain.ids import new_id
@@ -105,6 +106,9 @@ class Runtime:
         places: Jobs it runs at once.
         info: Facts shown about the worker (model, engine, capacity).
         chores: Run after each sweep.
+
+    Attributes:
+        measured: Gives further facts, which change; asked at each heartbeat.
     """
 
     def __init__(
@@ -131,7 +135,9 @@ class Runtime:
         self.info = info
         self.chores = chores
         self.policy = RetryPolicy(settings.jobs.max_attempts, settings.jobs.max_engine_deaths)
+        self.measured: Callable[[], dict[str, Any]] = dict
         self.served: set[str] = set(tiers)
+        self._has_peers = False
         self.dead = threading.Event()
         self._draining = threading.Event()
         self._closed = threading.Event()
@@ -139,6 +145,7 @@ class Runtime:
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
         self._table = settings.tier_table()
+        self._placer = placement.placer_for(settings.jobs, self._table)
         self._shares = Shares()
         self._waiting_tenants: list[str] = []
         self._started_at = None
@@ -236,11 +243,19 @@ class Runtime:
             suspect = any(a.lease.engine_deaths for a in self._held.values())
             batch = sum(a.lease.priority >= Priority.BATCH for a in self._held.values())
             tenants = self._shares.order(self._waiting_tenants, time.monotonic())
+        kept: list[jobs.Doorbell] = []
         try:
             with self.database.write() as session:
+                now = self.database.now(session)
+
+                def elsewhere(job: Row[Any]) -> bool:
+                    left = self._placer.elsewhere(session, now, job, self.id)
+                    kept.extend(left)
+                    return bool(left)
+
                 lease = jobs.claim_next(
                     session,
-                    self.database.now(session),
+                    now,
                     worker_id=self.id,
                     kinds=self.handlers,
                     tiers=self._claimable(),
@@ -248,10 +263,16 @@ class Runtime:
                     include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
                     include_suspects=not suspect,
                     tenants=tenants,
+                    elsewhere=elsewhere if self._has_peers else None,
+                    claimed=(lambda job: kept.extend(self._placer.keep_together(session, now, job, self.id)))
+                    if self._has_peers
+                    else None,
                 )
         except DatabaseUnavailable as error:
             log.warning("claim_failed", error=error.detail)
             return None
+        if kept:
+            self.bell.ring(kept, self.served)
         if lease is None:
             return None
         # After the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
@@ -366,7 +387,7 @@ class Runtime:
                 tiers=self.tiers,
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                info={**self.info, "in_flight": len(mine), "places": self.places},
+                info={**self.info, **self.measured(), "in_flight": len(mine), "places": self.places},
                 started_at=self._started_at,
                 beat_at=now,
             )
@@ -383,6 +404,7 @@ class Runtime:
         with self._lock:
             self._waiting_tenants = waiting
         self.served = maintenance.served_tiers(alive) - {INGEST_TIER}
+        self._has_peers = sum(worker.kind == "engine" for worker in alive) > 1
         for key, attempt in mine.items():
             if key not in held:
                 attempt.stop("lost")

@@ -28,6 +28,10 @@ def claimable_tiers(table: TierTable, mine: Collection[str], served: Collection[
     return [t.name for t in table.tiers if serving_tier(table, t.name, {*served, *mine}) in mine]
 
 
+ROUNDS_KEPT = 4
+"""Jobs kept for one worker are at most so many times what it runs at once: answers take time, too, not only prompts."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
     """What placement knows of a live worker of a tier.
@@ -35,6 +39,8 @@ class WorkerLoad:
     Attributes:
         id: The worker.
         backlog: Uncached prompt tokens of the jobs it runs and of those that wait for it.
+        waiting: Jobs that wait for it.
+        places: Jobs it runs at once.
         holds: Whether it holds the document's prefix, or will once a job it has been given ran.
         prefill_rate: Uncached prompt tokens it computes a second, measured, or the stated default.
     """
@@ -43,6 +49,18 @@ class WorkerLoad:
     backlog: int
     holds: bool
     prefill_rate: float
+    waiting: int = 0
+    places: int = 1
+
+    @property
+    def wait_seconds(self) -> float:
+        """The backlog in time."""
+        return self.backlog / self.prefill_rate
+
+    @property
+    def room(self) -> int:
+        """Jobs that may still be kept for it."""
+        return max(0, ROUNDS_KEPT * self.places - self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,8 @@ def choose_worker(loads: Collection[WorkerLoad], *, max_wait_seconds: float) -> 
     """Stay with the worker that holds the document until its backlog is too long; then go by load alone.
 
     One calibrated number decides: a backlog of uncached tokens of ``max_wait_seconds`` at the worker's measured prefill
-    rate. A hot document so spreads to a second worker, which holds it from then on.
+    rate; and ``ROUNDS_KEPT``, for questions that are many and nearly free. A hot document so spreads to a second worker,
+    which holds it from then on.
 
     Args:
         loads: Live workers that serve the job's tier.
@@ -75,12 +94,8 @@ def choose_worker(loads: Collection[WorkerLoad], *, max_wait_seconds: float) -> 
     """
     if len(loads) < 2:
         return None
-
-    def wait(load: WorkerLoad) -> float:
-        return load.backlog / load.prefill_rate
-
-    holders = [load for load in loads if load.holds]
-    best = min(holders, key=lambda load: (wait(load), load.id), default=None)
-    if best is None or wait(best) > max_wait_seconds:
-        best = min(loads, key=lambda load: (wait(load), not load.holds, load.id))
-    return Choice(best.id, best.holds, wait(best))
+    holders = [load for load in loads if load.holds and load.room and load.wait_seconds <= max_wait_seconds]
+    best = min(holders, key=lambda load: (load.wait_seconds, load.id), default=None)
+    if best is None:
+        best = min(loads, key=lambda load: (not load.room, load.wait_seconds, not load.holds, load.id))
+    return Choice(best.id, best.holds, best.wait_seconds)

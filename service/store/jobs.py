@@ -26,6 +26,8 @@ INGEST_TIER = "ingest"
 
 _CLAIM_TRIES = 8
 """Claims lost to faster workers before a doorbell is given up; the sweep rings again."""
+_CLAIM_DEFERRALS = 64
+"""Documents left to the workers that hold them before one is, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,13 @@ def claim_next(
     include_batch: bool = True,
     include_suspects: bool = True,
     tenants: Sequence[str] = (),
+    elsewhere: Callable[[Row[Any]], bool] | None = None,
+    claimed: Callable[[Row[Any]], None] | None = None,
 ) -> Lease | None:
     """Take the job that should run next on this worker, or None when there is none for it.
 
-    Order: priority, then tenant, then age. A job kept for another worker is left to it until its claim window ends;
-    then the whole document moves, because its other questions would only compute the prefix twice. The first start
-    time of a job is kept over its attempts.
+    Order: priority, then tenant, then age. A job kept for another worker is left to it until its claim window ends. The
+    first start time of a job is kept over its attempts.
 
     Args:
         session: A write transaction.
@@ -103,6 +106,8 @@ def claim_next(
             on one engine, so that its next death tells which of them is to blame.
         tenants: Waiting tenants, the least served first; empty when that does not matter. A tenant that is not named
             has just begun to ask and goes first.
+        elsewhere: Keeps a job for a better worker (``Placer.elsewhere``) and says whether it did.
+        claimed: Told of the job as it was before it was claimed (``Placer.keep_together``).
     """
     if not tiers:
         return None
@@ -112,25 +117,22 @@ def claim_next(
     )
     values = {"now": now, "worker": worker_id, "tenants": list(tenants)}
     values |= {f"tenant_{rank}": tenant for rank, tenant in enumerate(tenants, 1)} if many else {}
-    for _ in range(_CLAIM_TRIES):
+    lost = deferred = 0
+    while lost < _CLAIM_TRIES and deferred < _CLAIM_DEFERRALS:
         found = session.connection().execute(statement, values).all()
         job = min(found, key=lambda job: (job.priority, job.rank, job.id), default=None)
         if job is None:
             return None
-        if _take(session, now, job, worker_id, lease_seconds):
+        if elsewhere is not None and elsewhere(job):
+            deferred += 1
+        elif _take(session, now, job, worker_id, lease_seconds):
             break
+        else:
+            lost += 1
     else:
         return None
-    if job.prefer_worker not in (None, worker_id):
-        session.connection().execute(
-            update(JobRow)
-            .where(
-                col(JobRow.document_id) == job.document_id,
-                col(JobRow.state) == JobState.QUEUED,
-                col(JobRow.prefer_worker) == job.prefer_worker,
-            )
-            .values(prefer_worker=worker_id)
-        )
+    if claimed is not None:
+        claimed(job)
     return Lease(
         job_id=job.id,
         attempt=job.attempt + 1,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import func, or_, update
+from sqlalchemy import Row, case, func, or_, update
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.jobs import JobState
@@ -13,7 +15,7 @@ from service.domain.placement import WorkerLoad, choose_worker, serving_tier
 from service.domain.tiers import TierTable
 from service.settings import JobSettings
 from service.store import workers
-from service.store.jobs import changed
+from service.store.jobs import Doorbell, changed
 from service.store.maintenance import served_tiers
 from service.store.tables import DocumentRow, JobRow, ResidencyRow, WorkerRow
 
@@ -24,6 +26,10 @@ DEFAULT_PREFILL_RATE = 5_000.0
 @dataclass(frozen=True, slots=True)
 class Placer:
     """Placement with the installation's settings (``placer_for``).
+
+    Questions of people and warm-ups are placed when they are accepted (``place``). Those of a batch wait long: they are
+    placed when a worker is about to claim them (``elsewhere``), and the rest of the document is kept with the one that
+    was claimed (``keep_together``).
 
     Attributes:
         tiers: The installation's tiers.
@@ -40,14 +46,9 @@ class Placer:
     def place(self, session: Session, now: datetime, document: DocumentRow, job: JobRow) -> None:
         """Choose the worker a job is kept for, and write that on the (new or queued) job."""
         job.uncached_tokens = job.tokens
-        if job.tier is None:
+        if job.tier is None or job.batch_id is not None:
             return
-        alive = workers.live(session, now, within_seconds=self.lease_seconds, kind="engine")
-        tier = serving_tier(self.tiers, job.tier, served_tiers(alive))
-        serving = [worker for worker in alive if tier in worker.tiers]
-        if len(serving) < 2:
-            return
-        loads = self._loads(session, now, document, serving)
+        loads = self._loads(session, now, document.id, document.prefix_id, job.tier)
         choice = choose_worker(loads, max_wait_seconds=self.max_wait_seconds)
         if choice is None:
             return
@@ -56,39 +57,124 @@ class Placer:
         job.prefer_worker = choice.worker
         job.prefer_until = now + timedelta(seconds=choice.expected_wait_seconds + self.claim_window_seconds)
 
+    def elsewhere(self, session: Session, now: datetime, job: Row[Any], worker_id: str) -> list[Doorbell]:
+        """Before a worker claims a batch's job: keep its document for the worker that holds it already, if one does.
+
+        Returns:
+            The bells of the jobs that are kept for another worker now; empty when this one may claim the job.
+        """
+        if job.batch_id is None or job.prefer_worker is not None:
+            return []
+        prefix_id, tokens = self._prefix(session, job)
+        loads = self._loads(session, now, job.document_id, prefix_id, job.tier)
+        if any(load.id == worker_id and load.holds for load in loads):
+            return []
+        choice = choose_worker(loads, max_wait_seconds=self.max_wait_seconds)
+        if choice is None or not choice.warm:
+            return []
+        holder = next(load for load in loads if load.id == choice.worker)
+        return self._keep(session, now, job, holder, tokens)
+
+    def keep_together(self, session: Session, now: datetime, job: Row[Any], worker_id: str) -> list[Doorbell]:
+        """After a worker claimed a batch's job, or one whose claim window had ended: keep the document's others with it.
+
+        Returns:
+            The bells of the jobs that are newly kept for it.
+        """
+        if job.batch_id is None and job.prefer_worker in (None, worker_id):
+            return []
+        prefix_id, tokens = self._prefix(session, job)
+        loads = self._loads(session, now, job.document_id, prefix_id, job.tier)
+        me = next((load for load in loads if load.id == worker_id), None)
+        if me is None or len(loads) < 2:
+            return []
+        session.connection().execute(
+            update(JobRow)
+            .where(
+                col(JobRow.document_id) == job.document_id,
+                col(JobRow.state) == JobState.QUEUED,
+                col(JobRow.prefer_worker).in_([worker_id, job.prefer_worker or worker_id]),
+            )
+            .values(prefer_worker=worker_id, prefer_until=now + self._kept_for(me, tokens))
+        )
+        return self._keep(session, now, job, me, tokens)
+
+    def _prefix(self, session: Session, job: Row[Any]) -> tuple[str | None, int]:
+        found = session.exec(
+            select(DocumentRow.prefix_id, DocumentRow.tokens).where(col(DocumentRow.id) == job.document_id)
+        ).one()
+        return found[0], found[1] or 0
+
+    def _kept_for(self, worker: WorkerLoad, tokens: int) -> timedelta:
+        """Long enough to compute the document and to run what is before it."""
+        return timedelta(seconds=self.max_wait_seconds + self.claim_window_seconds + tokens / worker.prefill_rate)
+
+    def _keep(self, session: Session, now: datetime, job: Row[Any], worker: WorkerLoad, tokens: int) -> list[Doorbell]:
+        """Keep what waits of a document, and is kept for nobody, for this worker, as far as it has room."""
+        free = (
+            col(JobRow.document_id) == job.document_id,
+            col(JobRow.tier) == job.tier,
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.batch_id).is_not(None),
+            col(JobRow.prefer_worker).is_(None),
+        )
+        first = (
+            sql_select(col(JobRow.id)).where(*free).order_by(col(JobRow.priority), col(JobRow.id)).limit(worker.room)
+        )
+        kept = session.connection().execute(
+            update(JobRow)
+            # The conditions again, because another worker may have kept some of them meanwhile (PostgreSQL).
+            .where(col(JobRow.id).in_(first), *free)
+            .values(
+                prefer_worker=worker.id,
+                prefer_until=now + self._kept_for(worker, tokens),
+                uncached_tokens=case((col(JobRow.tokens) > tokens, col(JobRow.tokens) - tokens), else_=0),
+            )
+            .returning(col(JobRow.id))
+        )
+        return [Doorbell(job_id, job.tier, worker.id) for (job_id,) in kept.all()]
+
     def _loads(
-        self, session: Session, now: datetime, document: DocumentRow, serving: list[WorkerRow]
+        self, session: Session, now: datetime, document_id: str, prefix_id: str | None, tier: str
     ) -> list[WorkerLoad]:
+        """Live workers that serve a tier; empty when there are fewer than two, for then nothing is to be chosen."""
+        alive = workers.live(session, now, within_seconds=self.lease_seconds, kind="engine")
+        serving = [w for w in alive if serving_tier(self.tiers, tier, served_tiers(alive)) in w.tiers]
+        if len(serving) < 2:
+            return []
         ids = [worker.id for worker in serving]
         # A running job counts for the worker that runs it, a waiting one for the worker it is kept for.
         owner = func.coalesce(col(JobRow.prefer_worker), col(JobRow.worker_id))
-        is_open = or_(
-            col(JobRow.state) == JobState.RUNNING,
-            (col(JobRow.state) == JobState.QUEUED) & (col(JobRow.prefer_until) > now),
-        )
-        backlog = dict(
-            session.exec(
-                select(owner, func.sum(col(JobRow.uncached_tokens))).where(is_open, owner.in_(ids)).group_by(owner)
+        waits = (col(JobRow.state) == JobState.QUEUED) & (col(JobRow.prefer_until) > now)
+        is_open = or_(col(JobRow.state) == JobState.RUNNING, waits)
+        backlog = {
+            worker: (int(tokens or 0), int(waiting or 0))
+            for worker, tokens, waiting in session.exec(
+                select(owner, func.sum(col(JobRow.uncached_tokens)), func.sum(case((waits, 1), else_=0)))
+                .where(is_open, owner.in_(ids))
+                .group_by(owner)
             ).all()
-        )
+        }
         holders = set(
             session.exec(
-                select(owner).where(col(JobRow.document_id) == document.id, is_open, owner.in_(ids)).distinct()
+                select(owner).where(col(JobRow.document_id) == document_id, is_open, owner.in_(ids)).distinct()
             ).all()
         )
         holders |= set(
             session.exec(
                 select(ResidencyRow.worker_id).where(
-                    col(ResidencyRow.prefix_id) == document.prefix_id, col(ResidencyRow.worker_id).in_(ids)
+                    col(ResidencyRow.prefix_id) == prefix_id, col(ResidencyRow.worker_id).in_(ids)
                 )
             ).all()
         )
         return [
             WorkerLoad(
                 id=worker.id,
-                backlog=int(backlog.get(worker.id) or 0),
+                backlog=backlog.get(worker.id, (0, 0))[0],
                 holds=worker.id in holders,
                 prefill_rate=float(worker.info.get("prefill_tokens_per_second") or DEFAULT_PREFILL_RATE),
+                waiting=backlog.get(worker.id, (0, 0))[1],
+                places=int(worker.info.get("places") or 1),
             )
             for worker in serving
         ]

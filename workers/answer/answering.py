@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
@@ -14,21 +16,26 @@ import structlog
 
 from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
+from service.domain.turns import engine_turn
 from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
 from service.store import documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease, succeed
+from service.store.placement import DEFAULT_PREFILL_RATE
 from service.store.prefixes import Prefix
 from service.store.questions import Answered
 from service.store.tables import DocumentRow, QuestionRow
 from service.tokens.prompt import PromptEncoder
 from workers.answer.citing import Citer
+from workers.answer.meter import SpeedMeter
 from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
 from workers.engine.host import EngineHost
 from workers.prefixing import PrefixCache
 from workers.runtime import Attempt, Runtime
 
 log = structlog.stdlib.get_logger(__name__)
+
+_COMPUTED_KEPT = 1024
 
 
 class Stream(Protocol):
@@ -71,6 +78,10 @@ class Answerer:
         self._cache_salt = cache_salt
         self._model = model
         self._prefixes = PrefixCache(database, encoder)
+        self.meter = SpeedMeter()
+        # Prefixes that were sent to the engine; it may have dropped some, which costs a wrong guess at their time.
+        self._computed: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
         self.runtime: Runtime | None = None
 
     @property
@@ -101,7 +112,7 @@ class Answerer:
             seed=None,
             json_schema=question.json_schema,
             cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
-            priority=lease.priority,
+            priority=self._turn(lease, prefix),
             adapter=None,
         )
 
@@ -195,7 +206,7 @@ class Answerer:
             seed=None,
             json_schema=None,
             cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
-            priority=lease.priority,
+            priority=self._turn(lease, prefix),
             adapter=None,
         )
         self._run(attempt, request, lambda _: None)
@@ -208,14 +219,29 @@ class Answerer:
 
     def _run(self, attempt: Attempt, request: EngineRequest, on_delta: Callable[[EngineDelta], None]) -> EngineResult:
         attempt.check()
+        started = time.monotonic()
         future = self._host.submit(request, on_delta)
         attempt.on_stop(lambda: self._host.cancel(request.request_id))
         try:
-            return future.result()
+            result = future.result()
         except EngineAborted:
             # An abort that was asked for is the attempt's stop; any other is the engine's own and is tried again.
             attempt.check()
             raise
+        self.meter.note(started, result)
+        return result
+
+    def _turn(self, lease: Lease, prefix: Prefix) -> int:
+        uncached = lease.tokens
+        with self._lock:
+            if prefix.id in self._computed:
+                uncached -= prefix.tokens
+            self._computed[prefix.id] = None
+            self._computed.move_to_end(prefix.id)
+            while len(self._computed) > _COMPUTED_KEPT:
+                self._computed.popitem(last=False)
+        rate = self.meter.rates().get("prefill_tokens_per_second", DEFAULT_PREFILL_RATE)
+        return engine_turn(lease.priority, lease.created_at, max(uncached, 0) / rate)
 
     def _prefix(self, document: DocumentRow) -> Prefix:
         assert self.runtime is not None

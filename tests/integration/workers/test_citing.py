@@ -90,7 +90,7 @@ def test_one_that_never_answers_is_given_up(database: Database, document: str):
 
 
 def test_a_database_that_is_away_is_said_to_be(dead_broker_url: str):
-    port = dead_broker_url.split(":")[2].split("/")[0]
+    port = dead_broker_url.rsplit(":", 1)[1].split("/", 1)[0]
     process = CitingProcess(f"postgresql+psycopg://nobody@127.0.0.1:{port}/none")
     process.start()
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.placement import Choice, WorkerLoad, choose_worker
+from service.domain.placement import ROUNDS_KEPT, Choice, WorkerLoad, choose_worker
 
 
 def load(name: str, backlog: int, *, holds: bool = False, rate: float = 1000.0) -> WorkerLoad:
@@ -24,6 +24,13 @@ def test_a_cold_document_goes_to_the_shortest_wait_not_the_fewest_tokens() -> No
     choice = choose_worker([load("slow", 1_000, rate=100), load("fast", 2_000, rate=1000)], max_wait_seconds=10)
     assert choice is not None
     assert choice.worker == "fast"
+
+
+def test_a_document_with_very_many_cheap_questions_spreads_too() -> None:
+    full = WorkerLoad("b", 10, holds=True, prefill_rate=1000.0, waiting=ROUNDS_KEPT * 2, places=2)
+    choice = choose_worker([load("a", 0), full], max_wait_seconds=10)
+    assert choice == Choice("a", warm=False, expected_wait_seconds=0.0)
+    assert full.room == 0
 
 
 def test_one_worker_needs_no_choice() -> None:
