@@ -8,6 +8,7 @@ the *thread* that started it (``workers.engine.spawned``).
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import queue
 import signal
@@ -131,12 +132,10 @@ def _serve(connection: Connection, database_url: str, busy_timeout_seconds: floa
     # A Ctrl-C reaches the whole group; the worker decides when this ends, after its last answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     indexes = PageIndexes(Database(database_url, pool_size=1, busy_timeout_seconds=busy_timeout_seconds))
-    while True:
-        try:
-            tenant_id, document_id, answer = connection.recv()
-        except EOFError:
-            return
-        connection.send(_answer(indexes, tenant_id, document_id, answer))
+    # The other end is gone when the worker is: nobody waits for an answer then.
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            connection.send(_answer(indexes, *connection.recv()))
 
 
 def _answer(indexes: PageIndexes, tenant_id: str, document_id: str, answer: str | None) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from workers.engine.engine import EngineInfo, EngineRequest, InvalidEngineReques
 _SALT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9:_.-]{1,128}")
 _LARGEST_SEED = 2**63 - 1
-_PRIORITIES = 2**31
+_PRIORITIES = 2**63
 # vLLM 0.32 refuses more; the fake engine refuses the same, so that a test cannot pass what the engine would not.
 _SCHEMA_DEPTH = 64
 
@@ -40,7 +40,7 @@ def check_request(request: EngineRequest, info: EngineInfo, in_use: Collection[s
     _check_prompt(request, info)
     _check_sampling(request)
     if not -_PRIORITIES <= request.priority < _PRIORITIES:
-        raise InvalidEngineRequest(f"priority is {request.priority}; it must fit 32 bits.")
+        raise InvalidEngineRequest(f"priority is {request.priority}; it must fit 64 bits.")
     if request.cache_salt is not None and not _SALT.fullmatch(request.cache_salt):
         raise InvalidEngineRequest("The cache salt is not 1 to 64 letters, digits, - or _.")
     if request.adapter is not None and request.adapter not in info.adapters:

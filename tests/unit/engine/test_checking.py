@@ -35,7 +35,7 @@ def request(**changes: Any) -> EngineRequest:
         {},
         {"prompt_ids": (0, 49)},
         {"prompt_ids": [1] * 99, "max_output_tokens": 1},
-        {"temperature": 2.0, "top_p": 0.01, "seed": 2**63 - 1, "priority": -(2**31)},
+        {"temperature": 2.0, "top_p": 0.01, "seed": 2**63 - 1, "priority": -(2**63)},
         {"cache_salt": "a" * 64, "adapter": "legal", "json_schema": {"type": "object"}},
     ],
 )
@@ -67,7 +67,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"top_p": math.nan}, "top_p"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**63}, "seed"),
-        ({"priority": 2**31}, "priority"),
+        ({"priority": 2**63}, "priority"),
         ({"cache_salt": ""}, "salt"),
         ({"cache_salt": "a\nb"}, "salt"),
         ({"cache_salt": "a" * 65}, "salt"),
