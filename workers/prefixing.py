@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -36,15 +37,20 @@ class PrefixCache:
         self._lock = threading.Lock()
 
     def get(self, tiers: TierTable, document: DocumentRow) -> Prefix:
-        """As ``current_prefix``. A stored prefix never changes under its id, so what is kept is never stale."""
+        """As ``current_prefix``. Under one id only the cache epoch of a stored prefix changes; it is read each time."""
         with self._lock:
             kept = self._kept.get((document.tenant_id, document.prefix_id or ""))
-            if kept is not None and kept.fingerprint == self._encoder.fingerprint:
-                self._kept.move_to_end((document.tenant_id, kept.id))
-                return kept
-        prefix = current_prefix(self._database, self._encoder, tiers, document)
+        if kept is not None and kept.fingerprint == self._encoder.fingerprint:
+            with self._database.read() as session:
+                epoch = prefixes.cache_epoch(session, document.tenant_id, kept.id)
+            if epoch is not None:
+                return self._keep(document.tenant_id, dataclasses.replace(kept, cache_epoch=epoch))
+        return self._keep(document.tenant_id, current_prefix(self._database, self._encoder, tiers, document))
+
+    def _keep(self, tenant_id: str, prefix: Prefix) -> Prefix:
         with self._lock:
-            self._kept[document.tenant_id, prefix.id] = prefix
+            self._kept[tenant_id, prefix.id] = prefix
+            self._kept.move_to_end((tenant_id, prefix.id))
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return prefix

@@ -32,6 +32,7 @@ from service.store import estimates, jobs, maintenance, placement, workers
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
 from service.store.tables import WorkerRow
+from service.store.trimming import trim
 from workers.webhooks.delivering import Deliverer
 
 log = structlog.stdlib.get_logger(__name__)
@@ -392,6 +393,7 @@ class Runtime:
                 beat_at=now,
             )
             workers.beat(session, now, row)
+            trim(session, self.id, row.info)
             held = jobs.renew(
                 session,
                 now,

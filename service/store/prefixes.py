@@ -94,6 +94,13 @@ def load(session: Session, tenant_id: str, prefix_id: str) -> Prefix | None:
     return Prefix(row.id, row.tokens, unpack(row.token_ids), row.page_starts, row.fingerprint, row.cache_epoch)
 
 
+def cache_epoch(session: Session, tenant_id: str, prefix_id: str) -> int | None:
+    """How often the prefix's cache was given up; None when there is no such prefix any more."""
+    return session.exec(
+        select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == tenant_id)
+    ).first()
+
+
 def note_residency(
     session: Session,
     now: datetime,

@@ -48,7 +48,7 @@ class Installation:
                 token_ids=[*new_id("x").encode(), *range(TOKENS)], page_starts=[0],
             )  # fmt: skip
             row = DocumentRow(
-                id=new_id("doc"), tenant_id=DEFAULT_TENANT, name="a.pdf", content_type="application/pdf", bytes=1,
+                id=(id_ := new_id("doc")), lineage_id=id_, tenant_id=DEFAULT_TENANT, name="a.pdf", content_type="application/pdf", bytes=1,
                 sha256=new_id("sha"), status="ready", pages=1, tokens=TOKENS, tier="8k", prefix_id=prefix_id,
                 created_at=now,
             )  # fmt: skip

@@ -11,6 +11,7 @@ from service.domain.ids import new_id
 from service.store import prefixes, workers
 from service.store.database import Database
 from service.store.tables import DEFAULT_TENANT, ResidencyRow, WorkerRow
+from service.store.trimming import trim
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -27,7 +28,7 @@ def worker(database: Database, **info: Any) -> str:
 
 
 def hold(database: Database, worker_id: str, name: int, *, at: int, tokens: int = 100, state: str = "warm") -> None:
-    """One prefix is used by one worker at this second."""
+    """One prefix is used by one worker at this second, and the worker beats."""
     now = NOW + timedelta(seconds=at)
     with database.write() as session:
         prefix_id = prefixes.store(
@@ -36,6 +37,9 @@ def hold(database: Database, worker_id: str, name: int, *, at: int, tokens: int 
         prefixes.note_residency(
             session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens, state=state
         )
+        row = session.get(WorkerRow, worker_id)
+        assert row is not None
+        trim(session, worker_id, row.info)
 
 
 def held(database: Database, worker_id: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ def document(database: Database) -> str:
     now = datetime.now(UTC)
     with database.write() as session:
         row = DocumentRow(
-            id="doc_1", tenant_id=DEFAULT_TENANT, name="a.pdf", content_type="application/pdf", bytes=1, sha256="a",
+            id="doc_1", lineage_id="doc_1", tenant_id=DEFAULT_TENANT, name="a.pdf", content_type="application/pdf", bytes=1, sha256="a",
             status="ready", pages=len(TEXTS), created_at=now,
         )  # fmt: skip
         session.add(row)
