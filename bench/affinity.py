@@ -94,6 +94,8 @@ class Stack:
                 if shape.max_wait_seconds
                 else {}
             ),
+            # As a real engine's profile says it, until the worker has measured itself.
+            "LONGREAD_TEST_PROFILE": json.dumps({"expected_prefill_rate": PREFILL_RATE}),
             "LONGREAD_TEST_FAKE": json.dumps(
                 {
                     "prefill_tokens_per_second": PREFILL_RATE,

@@ -61,6 +61,9 @@ class EngineProfile:
         structured_outputs_backend: What constrains JSON output.
         shutdown_grace_seconds: How long the engine lets requests finish when it is told to end.
         seed: Of sampling without a seed of its own.
+        expected_prefill_rate: Prompt tokens a second that it should compute at half its length, estimated; placement uses
+            it until the engine has measured itself.
+        kv_bytes_per_token: KV memory of one token.
     """
 
     device: Literal["cpu", "cuda"]
@@ -96,3 +99,10 @@ class EngineProfile:
     structured_outputs_backend: Literal["xgrammar", "guidance"] = "xgrammar"
     shutdown_grace_seconds: int = 0
     seed: int = 0
+    expected_prefill_rate: float | None = None
+    kv_bytes_per_token: int | None = None
+
+    @property
+    def offload_host_tokens(self) -> int:
+        """Tokens that host memory holds after they left the device."""
+        return self.offload_host_bytes // self.kv_bytes_per_token if self.kv_bytes_per_token else 0

@@ -20,6 +20,7 @@ from workers.engine.device import Device
 from workers.engine.engine_profile import Adapter, EngineProfile
 from workers.engine.lora import read_adapter
 from workers.engine.shape import ModelShape
+from workers.engine.speed import estimated_speed
 
 __all__ = ["Adapter", "EngineOverrides", "EngineProfile", "ModelShape", "derive_profile", "weights_room_bytes"]
 
@@ -122,6 +123,9 @@ def derive_profile(
         values["max_num_queued_reqs"] = 4 * values["max_num_seqs"]
     if device.kind == "cpu":
         values["kv_bytes"] = chosen.cpu_kv_bytes or _cpu_kv_bytes(model, device, values)
+    values["kv_bytes_per_token"] = model.kv_bytes_per_token(values["kv_cache_dtype"], values.get("dtype", "auto"))
+    speed = estimated_speed(device, values.get("tensor_parallel_size", 1))
+    values["expected_prefill_rate"] = round(length / 2 / speed.first_token_seconds(model, length // 2), 1)
     profile = EngineProfile(**values)
     check_profile(profile, model, device)
     return profile

@@ -6,7 +6,7 @@ from service.errors import SettingsError
 from tests.unit.engine.sizes import GIB, TIERS, cpu, h200, qwen_7b, small_model
 from workers.engine.layouts import Layout, layouts
 from workers.engine.plan import plan
-from workers.engine.profiles import EngineOverrides
+from workers.engine.profiles import EngineOverrides, derive_profile
 from workers.engine.speed import estimated_speed, measured_speed
 
 ALL = list(TIERS.values())
@@ -83,6 +83,13 @@ def test_room_for_less_than_one_longest_request_is_refused() -> None:
     tight = h200(memory_bytes=int((qwen_7b().weight_bytes * 1.1 + 6.5 * GIB) / 0.9))
     with pytest.raises(SettingsError, match="longest tier has 131072"):
         plan(qwen_7b(), [TIERS["128k"]], tight)
+
+
+def test_a_profile_says_what_placement_may_expect_of_it() -> None:
+    profile = derive_profile(qwen_7b(), [TIERS["64k"]], h200(), EngineOverrides(offload_host_bytes=64 * GIB))
+    assert profile.expected_prefill_rate == pytest.approx(31_744 / 0.96, rel=0.08)
+    assert profile.offload_host_tokens == 64 * GIB // 28_672
+    assert derive_profile(qwen_7b(), [TIERS["64k"]], h200()).offload_host_tokens == 0
 
 
 def test_host_memory_holds_further_documents() -> None:
