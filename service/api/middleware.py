@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 import uuid_utils
+from sse_starlette.sse import SendTimeoutError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,6 +57,9 @@ class RequestContext:
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 await self._app(scope, receive, reply)
+            except SendTimeoutError:
+                log.info("reader_cut_off", method=scope["method"], route=_route(scope))
+                raise
             except Exception:
                 log.exception("request_crashed", method=scope["method"], route=_route(scope))
                 if status:

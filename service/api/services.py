@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import structlog
+from anyio import CapacityLimiter
 from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
@@ -25,6 +26,8 @@ from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.placement import Placer, placer_for
 from service.tokens.prompt import PromptEncoder
+
+_STREAM_THREADS = 8
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -73,6 +76,7 @@ class Services:
         tokens: Token streams that workers write.
         waiting: Event streams and long polls a tenant may have open here.
         uploads: Uploads it may have under way here.
+        stream_threads: Where event streams read, so that many of them do not hold up other requests.
     """
 
     settings: Settings
@@ -86,6 +90,7 @@ class Services:
     tokens: TokenReader
     waiting: Places
     uploads: Places
+    stream_threads: CapacityLimiter
 
 
 @asynccontextmanager
@@ -112,6 +117,7 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
         tokens=TokenReader(settings.broker.url),
         waiting=Places(settings.limits.max_waiting_per_tenant, TooManyWaiting),
         uploads=Places(settings.limits.max_uploads_per_tenant, TooManyUploads),
+        stream_threads=CapacityLimiter(_STREAM_THREADS),
     )
     try:
         await run_in_threadpool(encoder.get)

@@ -154,6 +154,19 @@ def get(session: Session, tenant_id: str, question_id: str, *, hold: bool = Fals
     return found
 
 
+def require(session: Session, tenant_id: str, question_id: str) -> None:
+    """See that the question exists, without reading it.
+
+    Raises:
+        NotFound: There is none of this id in this tenant.
+    """
+    found = session.exec(
+        select(QuestionRow.id).where(col(QuestionRow.id) == question_id, col(QuestionRow.tenant_id) == tenant_id)
+    ).first()
+    if found is None:
+        raise NotFound(f"There is no question {question_id!r}.")
+
+
 def with_document(session: Session, tenant_id: str, question_id: str) -> tuple[QuestionRow, DocumentRow]:
     """The question and its document.
 

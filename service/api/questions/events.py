@@ -6,6 +6,8 @@ service cannot go on; connect again). The text of all ``token`` events since the
 
 Each ``token`` has the id ``attempt-entry``. A client that sends it as ``Last-Event-ID`` goes on after it and gets nothing
 twice; when the stream is gone it gets the stored answer after a ``reset``.
+
+Events are bytes: a question of 100,000 words is encoded once, in a thread, and not on the event loop that serves the others.
 """
 
 from __future__ import annotations
@@ -13,24 +15,26 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sse_starlette import ServerSentEvent
-from starlette.concurrency import run_in_threadpool
+from anyio import to_thread
 
 from service.api.problems import problem_of
 from service.api.questions.endpoints import read_question
-from service.api.questions.schemas import QuestionOut
 from service.api.services import Services
 from service.api.watching import Seen, Watch
 from service.domain.jobs import TERMINAL, JobState
 from service.errors import LongreadError, Stopping
 from service.jobqueue.streams import Channel, Piece
 
+T = TypeVar("T")
 _EVENT_ID = re.compile(r"(\d{1,6})-(\d{1,20}-\d{1,20}|end|done)")
 _RECONNECT_MILLISECONDS = 1_000
+HEARTBEAT_SECONDS = 15.0
+"""A comment is sent when nothing else was for this long, so that proxies keep the connection."""
+_HEARTBEAT = b": nothing new\n\n"
 _CATCH_UP_SECONDS = 1.0
 """How long a stream is waited for before it is taken for gone, as when Redis is away."""
 
@@ -61,7 +65,7 @@ class Told:
         parts = _EVENT_ID.fullmatch(last_event_id)
         return cls(attempt=int(parts[1]), after=parts[2]) if parts else cls(attempt=0, after="end")
 
-    def restart(self, attempt: int) -> ServerSentEvent:
+    def restart(self, attempt: int) -> bytes:
         """Begin an attempt's text anew."""
         self.attempt, self.text, self.after, self.missed = attempt, "", None, False
         return _event("reset", {"attempt": attempt})
@@ -74,7 +78,7 @@ def is_done(last_event_id: str | None) -> bool:
 
 async def question_events(
     services: Services, tenant: str, question_id: str, last_event_id: str | None
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncGenerator[bytes]:
     """The events of one question until its end."""
     told = Told.before(last_event_id)
     try:
@@ -87,17 +91,16 @@ async def question_events(
                 if watch.known and (seen is None or seen.status in TERMINAL):
                     break
                 if seen is None:
-                    await changed.wait()
+                    await _either(changed)
                     continue
                 attempt = _expected(seen)
                 async with services.tokens.listen(question_id, attempt) as channel:
                     async for event in _follow(channel, watch, attempt, told):
                         if event is None:
-                            yield _status(await run_in_threadpool(read_question, services, tenant, question_id))
+                            yield await _in_thread(services, _read_status, tenant, question_id)
                         else:
                             yield event
-        out = await run_in_threadpool(read_question, services, tenant, question_id)
-        async for event in _ending(services, out, told):
+        async for event in _ending(services, tenant, question_id, told):
             yield event
     except LongreadError as error:
         yield _event("problem", problem_of(error, ""))
@@ -110,7 +113,7 @@ def _expected(seen: Seen) -> int:
     return seen.attempt if seen.status == JobState.RUNNING else seen.attempt + 1
 
 
-async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[ServerSentEvent | None]:
+async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[bytes | None]:
     """The text of one attempt until the question ends or another attempt comes; None where its state changed."""
     if told.attempt is not None and told.attempt != attempt:
         yield told.restart(attempt)
@@ -118,12 +121,11 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
     position = 0
     if told.after is not None:
         await _caught_up(channel)
-        if channel.caught_up:
-            found = _resume(channel, told)
-            if found is None:
-                yield told.restart(attempt)
-            else:
-                position = found
+        found = _resume(channel, told) if channel.caught_up else position
+        if found is None:
+            yield told.restart(attempt)
+        else:
+            position = found
     while True:
         arrived, changed, seen = channel.changed, watch.changed, watch.seen
         if seen is not None and seen.status not in TERMINAL and seen.status != told.status:
@@ -137,27 +139,36 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
                 yield event
         if watch.stopping or seen is None or seen.status in TERMINAL or _expected(seen) != attempt:
             return
-        await _either(arrived, changed)
+        if not await _either(arrived, changed):
+            yield _HEARTBEAT
 
 
-async def _ending(services: Services, out: QuestionOut, told: Told) -> AsyncIterator[ServerSentEvent]:
+async def _ending(services: Services, tenant: str, question_id: str, told: Told) -> AsyncIterator[bytes]:
     """What the client lacks of a finished answer, then the end."""
-    if out.answer is not None:
-        text = out.answer.text
-        if told.attempt is not None and told.attempt != out.attempt:
-            yield told.restart(out.attempt)
+    # What waits here for a slow reader is the encoded event and nothing it was made of.
+    attempt, text, done = await _in_thread(services, _read_end, tenant, question_id)
+    if text is not None:
+        if told.attempt is not None and told.attempt != attempt:
+            yield told.restart(attempt)
         elif told.after in ("end", "done"):
             told.text, told.after = text, None
         elif told.after is not None:
-            async with services.tokens.listen(out.id, out.attempt) as channel:
+            async with services.tokens.listen(question_id, attempt) as channel:
                 await _caught_up(channel)
                 if _resume(channel, told) is None:
-                    yield told.restart(out.attempt)
+                    yield told.restart(attempt)
         if told.missed or not text.startswith(told.text):
-            yield told.restart(out.attempt)
+            yield told.restart(attempt)
         if len(text) > len(told.text):
-            yield _event("token", {"text": text[len(told.text) :]}, f"{out.attempt}-end")
-    yield _event("done", out.model_dump(mode="json", by_alias=True), f"{out.attempt}-done")
+            yield _event("token", {"text": text[len(told.text) :]}, f"{attempt}-end")
+    yield done
+
+
+def _read_end(services: Services, tenant: str, question_id: str) -> tuple[int, str | None, bytes]:
+    """The attempt, the answer's text if there is one, and the last event."""
+    out = read_question(services, tenant, question_id)
+    done = _event("done", out.model_dump(mode="json", by_alias=True), f"{out.attempt}-done")
+    return out.attempt, out.answer.text if out.answer is not None else None, done
 
 
 def _resume(channel: Channel, told: Told) -> int | None:
@@ -172,7 +183,7 @@ def _resume(channel: Channel, told: Told) -> int | None:
     return None
 
 
-def _tokens(pieces: list[Piece], attempt: int, told: Told) -> ServerSentEvent | None:
+def _tokens(pieces: list[Piece], attempt: int, told: Told) -> bytes | None:
     """One event for all text that has arrived, or None when there is none or some of it was lost."""
     text = ""
     last: Piece | None = None
@@ -198,21 +209,29 @@ async def _caught_up(channel: Channel) -> None:
         return
 
 
-async def _either(*events: asyncio.Event) -> None:
+async def _either(*events: asyncio.Event) -> bool:
+    """Wait for one of them. False when none came within the interval of a heartbeat."""
     tasks = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
     finally:
         for task in tasks:
             task.cancel()
 
 
-def _status(out: QuestionOut) -> ServerSentEvent:
+async def _in_thread(services: Services, read: Callable[[Services, str, str], T], tenant: str, question_id: str) -> T:
+    return await to_thread.run_sync(read, services, tenant, question_id, limiter=services.stream_threads)
+
+
+def _read_status(services: Services, tenant: str, question_id: str) -> bytes:
+    out = read_question(services, tenant, question_id)
     shown = {"status", "attempt", "tier", "queue_position", "estimated_start_at", "waiting"}
     return _event("status", out.model_dump(mode="json", include=shown))
 
 
-def _event(name: str, data: dict[str, Any], event_id: str | None = None) -> ServerSentEvent:
-    return ServerSentEvent(
-        json.dumps(data, ensure_ascii=False), event=name, id=event_id, retry=_RECONNECT_MILLISECONDS, sep="\n"
-    )
+def _event(name: str, data: dict[str, Any], event_id: str | None = None) -> bytes:
+    """One event as it goes over the wire. JSON has no line breaks outside of its escapes."""
+    marked = f"id: {event_id}\n" if event_id is not None else ""
+    shown = json.dumps(data, ensure_ascii=False)
+    return f"{marked}event: {name}\ndata: {shown}\nretry: {_RECONNECT_MILLISECONDS}\n\n".encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 import anyio
@@ -14,14 +16,15 @@ from starlette.types import Receive, Scope, Send
 from service.api.auth import TenantDep
 from service.api.openapi import problems
 from service.api.places import Place
-from service.api.questions.endpoints import read_question
 from service.api.questions.events import is_done, question_events
-from service.api.services import ServicesDep
+from service.api.services import Services, ServicesDep
 from service.api.shapes import QuestionId
+from service.store import questions
 
 router = APIRouter(prefix="/v1/questions", tags=["questions"])
 
-_HEARTBEAT_SECONDS = 15
+_PIECE_BYTES = 64 * 1024
+"""Bytes written at once. A connection whose client does not read holds at most twice as much beside its event."""
 _FAREWELL_SECONDS = 2.0
 _SEND_TIMEOUT_SECONDS = 10.0
 """A reader that takes nothing for this long is cut off, and may resume."""
@@ -32,7 +35,7 @@ _SEND_TIMEOUT_SECONDS = 10.0
     response_class=EventSourceResponse,
     responses={
         200: {
-            "description": "Events `status`, `token`, `reset`, `done` and `problem`; a comment every 15 seconds.",
+            "description": "Events `status`, `token`, `reset`, `done` and `problem`; a comment when nothing else came for 15 seconds.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         204: {"description": "The client has the end already."},
@@ -51,19 +54,32 @@ async def stream_question(
 
     All `token` texts since the last `reset` together are the answer's text.
     """
-    await run_in_threadpool(read_question, services, tenant, question_id)
+    await run_in_threadpool(_require, services, tenant, question_id)
     if is_done(last_event_id):
         return Response(status_code=204)
     return _Stream(
         services.waiting.take(tenant),
-        question_events(services, tenant, question_id, last_event_id),
-        ping=_HEARTBEAT_SECONDS,
+        _in_pieces(question_events(services, tenant, question_id, last_event_id)),
+        # The events have heartbeats of their own: one that is sent beside them could fall between two pieces.
+        ping=0,
         send_timeout=_SEND_TIMEOUT_SECONDS,
         sep="\n",
         # The stream learns by itself that the process stops and says so; without a grace it would be cut before.
         shutdown_event=anyio.Event(),
         shutdown_grace_period=_FAREWELL_SECONDS,
     )
+
+
+def _require(services: Services, tenant: str, question_id: str) -> None:
+    with services.database.read() as session:
+        questions.require(session, tenant, question_id)
+
+
+async def _in_pieces(events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(events):
+        async for event in events:
+            for start in range(0, len(event), _PIECE_BYTES):
+                yield event[start : start + _PIECE_BYTES]
 
 
 class _Stream(EventSourceResponse):

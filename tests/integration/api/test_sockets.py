@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from service.api.app import create_app
+from service.api.server import ApiServer
 from service.domain.jobs import JobKind
 from service.jobqueue.streams import TokenWriter
 from service.settings import Settings
@@ -42,8 +43,7 @@ def settings(make_settings: MakeSettings, database_url: str, broker_url: str) ->
 def served(settings: Settings) -> Generator[tuple[str, uvicorn.Server]]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=3)
-    server = uvicorn.Server(config)
+    server = ApiServer(create_app(settings), timeout_graceful_shutdown=3)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
