@@ -86,6 +86,14 @@ class _Run:
             with self._document(tier, facts, rng) as document:
                 answers += self._ask(document, facts)
         kinds = dict.fromkeys(served for _, served, _, _ in answers)
+        workers = [
+            w for w in self._api.get("/v1/workers")["data"] if tier["name"] in w["tiers"] and w["state"] == "ready"
+        ]
+        for silent in {served_of(worker["info"]) for worker in workers} - set(kinds):
+            err_console().print(
+                f"No question of tier {tier['name']} went to an engine with {silent.kv_cache_dtype} KV and rope factor "
+                f"{silent.rope_factor:g}: probe again with more --documents."
+            )
         return [_result(tier["name"], served, [a for a in answers if a[1] == served]) for served in kinds]
 
     @contextmanager
