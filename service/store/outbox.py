@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import func, insert, or_
+from sqlalchemy import bindparam, func, insert, or_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -31,6 +31,39 @@ def default_webhook_id(tenant_id: str) -> str:
     return "wh_" + hashlib.sha256(f"default {tenant_id}".encode()).hexdigest()[:32]
 
 
+# Made once: every job ends, and to make a statement takes longer than to run it. Columns, not rows: these may be in the
+# session as they were before their end.
+_ENDED = (
+    sql_select(
+        col(JobRow.tenant_id),
+        col(JobRow.kind),
+        col(JobRow.state),
+        col(JobRow.document_id),
+        col(JobRow.question_id),
+        col(JobRow.error_code),
+        col(QuestionRow.webhook_url),
+    )
+    .outerjoin(QuestionRow, col(QuestionRow.id) == col(JobRow.question_id))
+    .where(
+        col(JobRow.id).in_(bindparam("ended", expanding=True)),
+        or_(
+            col(JobRow.kind) == JobKind.READ,
+            (col(JobRow.kind) == JobKind.ANSWER) & col(JobRow.batch_id).is_(None),
+        ),
+    )
+)
+_LISTENERS = (
+    sql_select(col(WebhookRow.id), col(WebhookRow.events))
+    .where(
+        col(WebhookRow.tenant_id) == bindparam("tenant"),
+        col(WebhookRow.disabled_at).is_(None),
+        col(WebhookRow.url).is_not(None),
+    )
+    # It must still be there when its message is written (PostgreSQL; on SQLite a write has no company).
+    .with_for_update(read=True, key_share=True)
+)
+
+
 def note_ends(session: Session, now: datetime, job_ids: Collection[str]) -> None:
     """Queue the messages about jobs that have just ended, for whoever wants to be told.
 
@@ -41,26 +74,7 @@ def note_ends(session: Session, now: datetime, job_ids: Collection[str]) -> None
         now: The database's clock.
         job_ids: Jobs in terminal states.
     """
-    # Columns, not rows: these may be in the session as they were before their end.
-    ended = session.connection().execute(
-        sql_select(
-            col(JobRow.tenant_id),
-            col(JobRow.kind),
-            col(JobRow.state),
-            col(JobRow.document_id),
-            col(JobRow.question_id),
-            col(JobRow.error_code),
-            col(QuestionRow.webhook_url),
-        )
-        .outerjoin(QuestionRow, col(QuestionRow.id) == col(JobRow.question_id))
-        .where(
-            col(JobRow.id).in_(job_ids),
-            or_(
-                col(JobRow.kind) == JobKind.READ,
-                (col(JobRow.kind) == JobKind.ANSWER) & col(JobRow.batch_id).is_(None),
-            ),
-        )
-    )
+    ended = session.connection().execute(_ENDED, {"ended": list(job_ids)})
     made: list[dict[str, Any]] = []
     listeners: dict[str, list[tuple[str, Sequence[str]]]] = {}
     for tenant_id, kind, state, document_id, question_id, error_code, url in ended.all():
@@ -148,18 +162,8 @@ def ping(session: Session, now: datetime, webhook: WebhookRow) -> WebhookDeliver
 
 def _listeners(session: Session, tenant_id: str) -> list[tuple[str, Sequence[str]]]:
     """The tenant's webhooks that are told of anything, with their events."""
-    return list(
-        session.exec(
-            select(WebhookRow.id, WebhookRow.events)
-            .where(
-                col(WebhookRow.tenant_id) == tenant_id,
-                col(WebhookRow.disabled_at).is_(None),
-                col(WebhookRow.url).is_not(None),
-            )
-            # It must still be there when its message is written (PostgreSQL; on SQLite a write has no company).
-            .with_for_update(read=True, key_share=True)
-        ).all()
-    )
+    found = session.connection().execute(_LISTENERS, {"tenant": tenant_id})
+    return [(webhook_id, events) for webhook_id, events in found.all()]
 
 
 def _messages(

@@ -25,6 +25,8 @@ from workers.webhooks.sending import Limits, Sender, signed_headers
 log = structlog.stdlib.get_logger(__name__)
 
 _FORGET_SECONDS = 600.0
+_LEAST_PAUSE_SECONDS = 0.2
+"""Between two looks, however many jobs end: a look for each of them would cost the worker as much as its claims."""
 
 
 class Deliverer:
@@ -74,6 +76,7 @@ class Deliverer:
             except Exception:
                 # A defect here must not end the thread: nothing would be delivered any more.
                 log.exception("webhooks_crashed")
+            self._closed.wait(_LEAST_PAUSE_SECONDS)
             self._wake.wait(self._settings.poll_seconds)
             self._wake.clear()
 
