@@ -252,6 +252,10 @@ class EngineSettings(_Group):
     """Host memory for KV blocks that left the GPU. None: none."""
     offload_disk_dir: Path | None = None
     """Folder for KV blocks that left host memory; they outlive the engine. None: none."""
+    offload_disk_bytes: int = Field(default=64 * 1024**3, gt=0)
+    """Most bytes of that folder, all kinds of engines together; the longest unused blocks go first."""
+    offload_disk_seconds: float = Field(default=7 * 24 * 3600.0, gt=0)
+    """A block in that folder that nobody used for this long is deleted."""
     offload_block_size: int | None = Field(default=None, gt=0)
     """Tokens a block in host memory and on disk. None: 256."""
     adapters: dict[str, Path] | None = None

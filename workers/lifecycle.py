@@ -26,9 +26,11 @@ from workers.answer.answering import Answerer
 from workers.answer.citing_process import CitingProcess
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
+from workers.engine.offload_folder import OffloadFolder
 from workers.engine.shape import model_revision
 from workers.engine.spawned import end_with_parent
 from workers.keepwarm import PinKeeper
+from workers.offloaded import OffloadKeeper
 from workers.quality import warn_of_loss
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
@@ -99,6 +101,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     started = time.monotonic()
     host, profile = build(settings, tiers)
+    offloaded = _offload_keeper(settings, database, profile)
     end_with_parent()
     citing = CitingProcess(settings.database_url, busy_timeout_seconds=settings.database.busy_timeout_seconds)
     citing.start()
@@ -132,16 +135,19 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "kv_cache_dtype": host.info.kv_cache_dtype,
             "rope_factor": profile.rope_factor,
             "offload_host_tokens": profile.offload_host_tokens,
-            "offload_disk": profile.offload_disk_dir is not None,
+            "offload_disk": offloaded is not None,
             "expected_prefill_tokens_per_second": profile.expected_prefill_rate,
             "revision": model_revision(settings.model_dir),
             "fingerprint": encoder.fingerprint,
         },
-        chores=[PinKeeper(settings, database, bell)],
+        chores=[PinKeeper(settings, database, bell), *([offloaded] if offloaded else [])],
     )
     answerer.runtime = runtime
     runtime.measured = answerer.meter.rates
     runtime.start()
+    if offloaded is not None:
+        offloaded.worker_id = runtime.id
+        offloaded.restore()
     warn_of_loss(database, runtime.tiers, runtime.info, settings.engine.max_recall_loss)
     watchdog.watch(host, runtime, watchdog.Patience(settings.engine.silent_seconds, settings.engine.canary_seconds))
 
@@ -151,6 +157,14 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         database.close()
 
     return celery_worker.run(app, runtime, shutdown=shutdown)
+
+
+def _offload_keeper(settings: Settings, database: Database, profile: EngineProfile) -> OffloadKeeper | None:
+    if profile.offload_disk_dir is None:
+        return None
+    folder = OffloadFolder(profile.offload_disk_dir.parent, profile.offload_disk_dir)
+    folder.prepare()
+    return OffloadKeeper(settings.engine, database, folder)
 
 
 def _favour_the_engine() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +17,9 @@ from service.store.database import insert_or
 from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
 
 _NEARNESS = {"warming": 0, "warm_disk": 1, "warm_host": 2, "warm": 3}
+
+
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,44 @@ def note_residency(
         .from_select(list(row), sql_select(*values).where(*there))
         .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
     )
+
+
+def held_by(session: Session, worker_id: str) -> dict[str, int]:
+    """Prefixes that a worker computed whole, wherever they lie now: cache epoch by id."""
+    rows = session.exec(
+        select(PrefixRow.id, PrefixRow.cache_epoch)
+        .join(ResidencyRow, col(ResidencyRow.prefix_id) == col(PrefixRow.id))
+        .where(col(ResidencyRow.worker_id) == worker_id, col(ResidencyRow.state) != "warming")
+    ).all()
+    return dict(rows)
+
+
+def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mapping[str, int]) -> int:
+    """Enter prefixes as ``warm_disk`` of a worker that has just started. Returns how many.
+
+    Args:
+        session: A write transaction.
+        now: The database's clock.
+        worker_id: The worker; it is registered.
+        held: Cache epoch by id, as ``held_by`` gave it. An id that is gone, or has another epoch now, is left out.
+    """
+    entered = 0
+    ids = list(held)
+    for start in range(0, len(ids), _AT_ONCE):
+        rows = session.exec(
+            select(PrefixRow.id, PrefixRow.cache_epoch, PrefixRow.tenant_id, PrefixRow.tokens).where(
+                col(PrefixRow.id).in_(ids[start : start + _AT_ONCE])
+            )
+        ).all()
+        for prefix_id, epoch, tenant_id, tokens in rows:
+            if epoch != held[prefix_id]:
+                continue
+            note_residency(
+                session, now, tenant_id=tenant_id, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens,
+                state="warm_disk",
+            )  # fmt: skip
+            entered += 1
+    return entered
 
 
 def residencies(

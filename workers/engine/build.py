@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from service.domain.tiers import Tier
@@ -11,9 +11,11 @@ from service.settings import Settings
 from workers.engine.device import Device, detect_device
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
+from workers.engine.offload_folder import OffloadFolder
 from workers.engine.profiles import EngineOverrides, derive_profile
 from workers.engine.shape import ModelShape
 from workers.engine.vllm_engine import VllmEngine
+from workers.engine.vllm_install import installed_version
 
 
 def build_host(
@@ -32,6 +34,10 @@ def build_host(
     model_dir = settings.model_dir
     shape = ModelShape.read(model_dir)
     profile = derive_profile(shape, tiers, device or detect_device(), overrides_from(settings))
+    if profile.offload_disk_dir is not None:
+        version = ".".join(str(n) for n in installed_version())
+        folder = OffloadFolder.of(profile.offload_disk_dir, profile, revision=shape.revision, engine=version)
+        profile = replace(profile, offload_disk_dir=folder.path)
     return EngineHost(VllmEngine(model_dir.absolute(), profile)), profile
 
 

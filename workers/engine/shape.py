@@ -117,14 +117,18 @@ class ModelShape:
             weight_bytes=sum(weights.values())
             or _estimated_parameters(config, heads, kv_heads, head_dim) * dtype_bytes,
             quantization=(whole.get("quantization_config") or {}).get("quant_method"),
-            revision=_revision(text, weights),
+            revision=_revision(text, model_dir),
         )
+
+
+_SAMPLES = 16
+_SAMPLE_BYTES = 4096
 
 
 def model_revision(model_dir: Path) -> str:
     """16 hex digits that change with a model's config or weights; empty when there is no config."""
     try:
-        return _revision((model_dir / "config.json").read_text(encoding="utf-8"), _weights(model_dir))
+        return _revision((model_dir / "config.json").read_text(encoding="utf-8"), model_dir)
     except OSError:
         return ""
 
@@ -133,8 +137,16 @@ def _weights(model_dir: Path) -> dict[str, int]:
     return {p.name: p.stat().st_size for p in sorted(model_dir.iterdir()) if p.suffix in _WEIGHT_SUFFIXES}
 
 
-def _revision(config: str, weights: dict[str, int]) -> str:
-    return hashlib.sha256((config + json.dumps(weights)).encode()).hexdigest()[:16]
+def _revision(config: str, model_dir: Path) -> str:
+    """From the config and samples of the weights: a fine-tune has the sizes of what it was made from."""
+    digest = hashlib.sha256(config.encode())
+    for name, size in _weights(model_dir).items():
+        digest.update(f"{name}:{size}".encode())
+        with (model_dir / name).open("rb") as file:
+            for part in range(_SAMPLES):
+                file.seek(size * part // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
 
 
 def _estimated_parameters(config: dict[str, Any], heads: int, kv_heads: int, head_dim: int) -> int:

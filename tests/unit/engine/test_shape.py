@@ -71,6 +71,13 @@ def test_compressed_attention(tmp_path: Path):
     assert shape.kv_values == 28 * 576
 
 
+def test_other_weights_of_the_same_size_are_another_revision(tmp_path: Path):
+    (tmp_path / "model.safetensors").write_bytes(bytes(100_000))
+    first = read(tmp_path, LLAMA).revision
+    (tmp_path / "model.safetensors").write_bytes(bytes(50_000) + b"1" * 50_000)
+    assert read(tmp_path, LLAMA).revision != first
+
+
 def test_the_revision_follows_config_and_weights(tmp_path: Path):
     first = read(tmp_path, LLAMA).revision
     (tmp_path / "model.safetensors").write_bytes(b"0")
