@@ -37,6 +37,7 @@ from workers.ingest.reading import ReadLimits, ReadOptions, read_document
 _WORD = re.compile(r"\w+")
 _POPPLER_SECONDS = 30
 _FEW_LETTERS = 10
+_BARE = ("pypdfium2", "pypdf")
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _race(path: Path) -> Race:
     assert outcome == "text", (path, outcome)
     times, memory = {"longread": seconds}, {"longread": int(summary.max_memory_bytes)}
     cpu = {"longread": _cpu_seconds() - before}
-    for name in ("pypdfium2", "pypdf"):
+    for name in _BARE:
         done = subprocess.run(
             [sys.executable, __file__, "--bare", name, "--file", str(path)], capture_output=True, text=True, check=True
         )

@@ -34,11 +34,13 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\uffff
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f]")
 _WIDE_GAPS = re.compile(" {3,}")
-_EDGE_SPACES = re.compile("(?: +(?=\n))|(?<=\n) +")
 _BLANK_LINES = re.compile("\n{3,}")
 # pdfium puts U+FFFE where a hyphen ended a line and drops the line end; U+00AD is a hyphen that only shows there.
-_BROKEN_WORD = re.compile("(\\w?)[\ufffe\u00ad]\n?(\\w?)")
-_HYPHEN_AT_LINE_END = re.compile("(?<=[^\\W\\d_])[-\u2010]\n(?=[^\\W\\d_])")
+# The patterns begin with what is rare, so that they are found at the speed of a search for a character.
+_BROKEN_WORD = re.compile("[\ufffe\u00ad]\n?")
+_WORD_HYPHENS = frozenset("\ufffe\u00ad")
+_HYPHEN_AT_LINE_END = re.compile("[-\u2010]\n(?=[^\\W\\d_])")
+_LETTER = re.compile("[^\\W\\d_]")
 
 # Everything that the patterns above look for, and some more.
 _UNUSUAL = re.compile(
@@ -50,16 +52,22 @@ _UNUSUAL = re.compile(
 def clean_page_text(text: str) -> str:
     """A page's text, cleaned. Idempotent. No form feeds, tabs, runs of blank lines or of more than two spaces."""
     text = text.replace("\r\n", "\n")
-    # One scan tells that most pages have none of the characters below; seven scans a page cost 10 % of the reading.
-    if _UNUSUAL.search(text):
+    # One scan tells that most pages have none of the characters below, or only broken words; seven scans a page cost
+    # 10 % of the reading.
+    unusual = set(_UNUSUAL.findall(text))
+    if unusual - _WORD_HYPHENS:
         text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
         text = _INVISIBLE.sub("", _SPACES.sub(" ", text))
         text = resolve_private(_FORMS.sub(_ordinary, text))
+    if unusual & _WORD_HYPHENS:
         text = _BROKEN_WORD.sub(_mend, text)
     if "   " in text:
         text = _WIDE_GAPS.sub("  ", text)
-    if " \n" in text or "\n " in text:
-        text = _EDGE_SPACES.sub("", text)
+    # At most two spaces stand together by now.
+    while " \n" in text:
+        text = text.replace(" \n", "\n")
+    while "\n " in text:
+        text = text.replace("\n ", "\n")
     if "-\n" in text or "\u2010\n" in text:
         text = _HYPHEN_AT_LINE_END.sub(_join_hyphen, text)
     if "\n\n\n" in text:
@@ -91,15 +99,14 @@ def _known_private(match: re.Match[str]) -> str:
 
 def _mend(match: re.Match[str]) -> str:
     """Joins a word broken at a line end; a hyphen stays where it belongs to a number or a name (COVID-19, Anglo-Saxon)."""
-    before, after = match.group(1), match.group(2)
-    soft = "\u00ad" in match.group()
-    if soft or (before.islower() and after.islower()):
-        return before + after
-    if not after:
-        return before + "-"
-    return f"{before}-{after}"
+    before, after = match.string[max(0, match.start() - 1) : match.start()], match.string[match.end() : match.end() + 1]
+    if match.group()[0] == "\u00ad" or (before.islower() and after.islower()):
+        return ""
+    return "-"
 
 
 def _join_hyphen(match: re.Match[str]) -> str:
-    before, after = match.string[match.start() - 1], match.string[match.end()]
+    before, after = match.string[match.start() - 1 : match.start()], match.string[match.end()]
+    if not _LETTER.match(before):
+        return match.group()
     return "" if before.islower() and after.islower() else "-"

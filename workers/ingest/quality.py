@@ -22,6 +22,7 @@ _C1_CONTROLS = re.compile("[\x80-\x84\x86-\x9f]")
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
 # What readers write for glyphs without a character: pdfminer "(cid:12)", pypdf the glyph's name, "/g936/g1007".
 _GLYPH_NAMES = re.compile(r"\(cid:\d+\)|(?:/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2})){3,}")
+_MIN_NAMES = 3
 # Latin letters that no living orthography uses for more than every tenth letter: glyph numbers land here.
 _RARE_LATIN = re.compile(
     "[\u0180-\u018e\u0191-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01d5-\u0217\u021c-\u0258\u025a-\u02ff]"
@@ -71,7 +72,8 @@ def judge(text: str) -> Quality:
     plain = text.encode("ascii", "ignore")
     letters = _count(plain, _LETTERS)
     controls = _count(plain, _C0_CONTROLS)
-    meaningless = sum(map(len, _GLYPH_NAMES.findall(dense))) if "(cid:" in dense or "/" in dense else 0
+    named = "(cid:" in dense or dense.count("/") >= _MIN_NAMES
+    meaningless = sum(map(len, _GLYPH_NAMES.findall(dense))) if named else 0
     no_vowels = 0.0
     # Languages in Latin letters have 35 to 50 % vowels; glyph numbers shifted by 29 (``7KLV LV``) have about 10 %.
     # Pages of codes are told by their digits.
@@ -120,8 +122,10 @@ def _lost_spaces(words: list[str], chars: int) -> float:
 
     Rechtsschutzversicherungsgesellschaften has 39, names in program text reach 30; where spaces are lost, most of a line is one run.
     """
+    if chars <= 100 or max(map(len, words)) < _LONG:
+        return 0.0
     long = [word for word in words if len(word) >= _LONG]
-    return sum(len(run) for word in long for run in _LONG_RUN.findall(word)) / chars if chars > 100 else 0.0
+    return sum(len(run) for word in long for run in _LONG_RUN.findall(word)) / chars
 
 
 def _column_of_characters(text: str, chars: int) -> float:

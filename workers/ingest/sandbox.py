@@ -22,6 +22,7 @@ from workers.ingest.frames import Frame, FrameBuffer, encode
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from workers.ingest.child import main; main()"
 _READ_BYTES = 256 * 1024
+_SAMPLE_SECONDS = 0.1
 _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
@@ -64,6 +65,7 @@ class ReadingChild:
         # Linux hands a parent's peak down to the child it starts, so a child's own is known only beyond this.
         self._inherited_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._sampled_bytes = 0
+        self._sampled_at = 0.0
         self._buffer = FrameBuffer(max_frame_bytes)
         self._exit: Exit | None = None
         self.quiet_since = time.monotonic()
@@ -99,8 +101,11 @@ class ReadingChild:
             return []
         return self._buffer.feed(data)
 
-    def sample_memory(self) -> None:
-        """Notes the child's peak memory so far; called while it lives, several times a second."""
+    def sample_memory(self, *, now: bool = False) -> None:
+        """Notes the child's peak memory so far, ten times a second at most unless it must be ``now``."""
+        if not now and time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
+            return
+        self._sampled_at = time.monotonic()
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
@@ -111,7 +116,7 @@ class ReadingChild:
         if self._exit is None:
             # A child that has closed its output is ending by itself and its status says how; it gets a moment to.
             if not self.at_end:
-                self.sample_memory()
+                self.sample_memory(now=True)
             status, reaped_bytes = self._reap(patience_seconds=1.0 if self.at_end else 0.0)
             self._process.returncode = os.waitstatus_to_exitcode(status)
             code = self._process.returncode

@@ -78,7 +78,6 @@ class ShardLoop:
         self._clock, self._max_memory_bytes = clock, max_memory_bytes
         self._should_stop, self._handle, self._lost = should_stop, handle, lost
         self._started = time.monotonic()
-        self._sampled = 0.0
         self.peak_memory_bytes = 0
         self.failure_codes: dict[int, str] = {}
 
@@ -114,11 +113,10 @@ class ShardLoop:
             self._bury(shard, child, "crashed")
             return
         child.quiet_since = time.monotonic()
-        if not child.at_end and child.quiet_since - self._sampled > _POLL_SECONDS:
-            self._sampled = child.quiet_since
-            child.sample_memory()
         if child.at_end:
             self._bury(shard, child, None)
+        else:
+            child.sample_memory()
 
     def _check_quiet(self, shard: Shard) -> None:
         child = shard.child

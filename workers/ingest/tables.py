@@ -17,6 +17,8 @@ Box = tuple[float, float, float, float]
 
 _SHORT_LINE = 24
 _MIN_RUN = 6
+_NUMBERS = 0.4
+"""Share of a row's cells, or of a torn table's lines, that are numbers."""
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,:%/)-]*")
 # A gap as wide as the letters are high is no word space; those are a quarter to a third of it.
@@ -56,7 +58,7 @@ def _torn_runs(lines: list[str]) -> list[tuple[int, int]]:
             start = index if start is None else start
         elif start is not None:
             run = lines[start:index]
-            if len(run) >= _MIN_RUN and sum(bool(_NUMBER.match(part.strip())) for part in run) >= 0.4 * len(run):
+            if len(run) >= _MIN_RUN and sum(bool(_NUMBER.match(part.strip())) for part in run) >= _NUMBERS * len(run):
                 runs.append((start, index))
             start = None
     return runs
@@ -67,7 +69,8 @@ def _table_lines(lines: list[str]) -> list[int]:
     found: set[int] = set()
     before = False
     for index, line in enumerate(lines):
-        now = _DIGIT.search(line) is not None and _is_row(line.split(" "))
+        # A number has a digit at least, so this tells prose from rows before its words are looked at.
+        now = len(_DIGIT.findall(line)) >= _NUMBERS * (line.count(" ") + 1) and _is_row(line.split(" "))
         if now and before:
             found |= {index, index - 1, max(0, index - 2)}
         before = now
@@ -75,7 +78,7 @@ def _table_lines(lines: list[str]) -> list[int]:
 
 
 def _is_row(words: list[str]) -> bool:
-    return len(words) >= 2 and sum(map(bool, map(_NUMBER.fullmatch, words))) >= 0.4 * len(words)
+    return len(words) >= 2 and sum(map(bool, map(_NUMBER.fullmatch, words))) >= _NUMBERS * len(words)
 
 
 def _spread(line: str, start: int, box: Callable[[int], Box | None]) -> str:
