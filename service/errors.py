@@ -276,6 +276,15 @@ class InvalidFollows(Unprocessable):
     code = "invalid_follows"
 
 
+class UnknownAdapter(Unprocessable):
+    """No live worker serves an adapter of this name.
+
+    The problem lists those that are served. Adapters are named in the workers' settings.
+    """
+
+    code = "unknown_adapter"
+
+
 class DocumentNotUsable(Unprocessable):
     """The document could not be read, so it cannot answer questions.
 

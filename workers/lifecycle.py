@@ -134,6 +134,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "kv_tokens": host.info.kv_tokens,
             "kv_cache_dtype": host.info.kv_cache_dtype,
             "rope_factor": profile.rope_factor,
+            "adapters": list(host.info.adapters),
             "offload_host_tokens": profile.offload_host_tokens,
             "offload_disk": offloaded is not None,
             "expected_prefill_tokens_per_second": profile.expected_prefill_rate,

@@ -235,6 +235,7 @@ def upgrade() -> None:
         sa.Column("question_tokens", sa.Integer(), nullable=False),
         sa.Column("max_output_tokens", sa.Integer(), nullable=False),
         sa.Column("temperature", sa.Float(), nullable=False),
+        sa.Column("adapter", sa.String(), nullable=True),
         sa.Column("json_schema", sa.JSON(), nullable=True),
         sa.Column("webhook_url", sa.Text(), nullable=True),
         sa.Column("answer_text", sa.Text(), nullable=True),

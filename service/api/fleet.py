@@ -37,6 +37,15 @@ class Fleet:
         return served_tiers(self.workers) - {INGEST_TIER}
 
     @property
+    def adapters(self) -> set[str]:
+        """LoRA adapters that a live worker serves."""
+        return _adapters(self.workers)
+
+    def adapters_of(self, tier: str) -> set[str]:
+        """Those that the workers of a tier serve."""
+        return _adapters(self.of_tier(tier))
+
+    @property
     def ids(self) -> set[str]:
         return {w.id for w in self.workers}
 
@@ -88,3 +97,7 @@ class Fleet:
 def read_fleet(session: Session, now: datetime, settings: Settings, tiers: TierTable) -> Fleet:
     """The fleet as the database knows it."""
     return Fleet(workers.live(session, now, within_seconds=settings.jobs.lease_seconds), tiers)
+
+
+def _adapters(workers: Sequence[WorkerRow]) -> set[str]:
+    return {str(name) for worker in workers for name in worker.info.get("adapters") or ()}

@@ -173,6 +173,7 @@ def prepare_items(tenant_id: str, items: Sequence[NewItem], *, priority: Priorit
                 "max_output_tokens": new.max_output_tokens,
                 "temperature": new.temperature,
                 "json_schema": new.json_schema,
+                "adapter": new.adapter,
                 "citations": [],
                 "unsupported": [],
                 "receipt": {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +22,12 @@ from service.store.tables import DocumentRow, JobRow, ResidencyRow, WorkerRow
 
 DEFAULT_PREFILL_RATE = 5_000.0
 """Tokens a second assumed of a worker that has not measured its own rate yet."""
+
+
+def prefill_rate(info: Mapping[str, Any]) -> float:
+    """Prompt tokens a second of a worker: measured, else what its profile expects, else the stated default."""
+    found = info.get("prefill_tokens_per_second") or info.get("expected_prefill_tokens_per_second")
+    return float(found or DEFAULT_PREFILL_RATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ class Placer:
                 id=worker.id,
                 backlog=backlog.get(worker.id, (0, 0))[0],
                 holds=worker.id in holders,
-                prefill_rate=float(worker.info.get("prefill_tokens_per_second") or DEFAULT_PREFILL_RATE),
+                prefill_rate=prefill_rate(worker.info),
                 waiting=backlog.get(worker.id, (0, 0))[1],
                 places=int(worker.info.get("places") or 1),
             )

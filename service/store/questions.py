@@ -30,6 +30,7 @@ class NewQuestion:
         extra_tokens: History, question, template and output budget: what is added to the document's prefix.
         temperature: 0 is greedy.
         json_schema: JSON Schema that the answer must follow, or None.
+        adapter: LoRA adapter it is answered with, or None.
         follows_id: The question this one continues.
         priority: Order of claims.
         deadline_seconds: Time after which it is not answered any more.
@@ -44,6 +45,7 @@ class NewQuestion:
     extra_tokens: int
     temperature: float = 0.0
     json_schema: dict[str, Any] | None = None
+    adapter: str | None = None
     follows_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
     deadline_seconds: float | None = None
@@ -110,6 +112,7 @@ def ask(
         max_output_tokens=new.max_output_tokens,
         temperature=new.temperature,
         json_schema=new.json_schema,
+        adapter=new.adapter,
         webhook_url=new.webhook_url,
         created_at=now,
     )

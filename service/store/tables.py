@@ -160,6 +160,7 @@ class QuestionRow(SQLModel, table=True):
     question_tokens: int
     max_output_tokens: int
     temperature: float = 0.0
+    adapter: str | None = None
     json_schema: dict[str, Any] | None = Field(default=None, sa_type=JSON, nullable=True)
     webhook_url: str | None = Field(default=None, sa_type=Text)
     answer_text: str | None = Field(default=None, sa_type=Text)

@@ -113,7 +113,7 @@ class Answerer:
             json_schema=question.json_schema,
             cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
             priority=self._turn(lease, prefix),
-            adapter=None,
+            adapter=question.adapter,
         )
 
         def on_delta(delta: EngineDelta) -> None:
@@ -141,7 +141,8 @@ class Answerer:
         with self._database.write() as session:
             now = self._database.now(session)
             stored = questions.write_answer(session, now, lease, answered)
-            if stored:
+            # An adapter's blocks are its own; the model's are not there because of them.
+            if stored and question.adapter is None:
                 self._note_prefix(session, now, lease, prefix)
         stream.finish()
         if not stored:
@@ -177,7 +178,9 @@ class Answerer:
             "cited_pages": cited_pages(evidence.citations),
             "strategy": "whole",
             "coverage": 1.0,
+            "answerable": evidence.answerable,
             "model": self._model,
+            "adapter": question.adapter,
             "worker": self.runtime.id if self.runtime else None,
             "attempt": lease.attempt,
             "max_output_tokens": question.max_output_tokens,

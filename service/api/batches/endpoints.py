@@ -18,7 +18,7 @@ from service.api.fleet import read_fleet
 from service.api.once import OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import ListQuery, Page, next_cursor
-from service.api.questions.asking import Counted
+from service.api.questions.asking import Counted, check_adapter
 from service.api.services import Services, ServicesDep
 from service.api.shapes import BatchId, Trouble, reply
 from service.api.webhooks.schemas import RequestWebhook
@@ -55,13 +55,14 @@ def create_batch(services: ServicesDep, tenant: TenantDep, body: BatchIn, once: 
             if any(moved(found[document_id], row) for document_id, row in current.items()):
                 # A document was read meanwhile: items that were to wait for it would wait for ever.
                 prepared = _prepare(services, tenant, body, current, counted)
+            fleet = read_fleet(session, now, services.settings, services.tiers)
+            check_adapter(services, fleet, body.adapter)
             total = len(prepared.job_rows)
             url = request_url(services, session, now, tenant, body.webhook)
             row = batches.create(
                 session, now, tenant, task=body.task, total=total, metadata=body.metadata, webhook_url=url
             )
             batches.add_items(session, now, row, prepared)
-            fleet = read_fleet(session, now, services.settings, services.tiers)
             headers = {"Location": f"/v1/batches/{row.id}", "Retry-After": _RETRY_AFTER}
             response = reply(_one(session, now, row), 202, headers)
             record(session, response)

@@ -78,6 +78,7 @@ def place_items(
             extra_tokens=question.extra_tokens,
             temperature=body.temperature,
             json_schema=body.json_schema,
+            adapter=body.adapter,
             priority=Priority.BATCH,
             item=item.number,
         )

@@ -41,6 +41,7 @@ class BatchIn(BaseModel):
     json_schema: JsonSchema | None = Field(default=None, alias="schema", description="JSON Schema of every answer.")
     max_output_tokens: int | None = Field(default=None, ge=1, description="Output budget of each item; null: default.")
     temperature: float = Field(default=0.0, ge=0, le=2, allow_inf_nan=False)
+    adapter: str | None = Field(default=None, description="LoRA adapter of every answer; null: the model itself.")
     priority: Literal["batch"] = "batch"
     webhook: RequestWebhook | None = Field(default=None, description="Where its end is told, beside your webhooks.")
     metadata: Metadata = Field(default_factory=dict)

@@ -7,11 +7,18 @@ from typing import Any
 
 from sqlmodel import Session
 
+from service.api.fleet import Fleet
 from service.api.problems import invalid_field
 from service.api.services import Services
 from service.domain.admission import retry_after_seconds
 from service.domain.documents import DocumentStatus
-from service.errors import DocumentExceedsTiers, DocumentNotUsable, QuestionTooLong, TooManyRequests
+from service.errors import (
+    DocumentExceedsTiers,
+    DocumentNotUsable,
+    QuestionTooLong,
+    TooManyRequests,
+    UnknownAdapter,
+)
 from service.store import backlog, questions
 from service.store.tables import DocumentRow
 from service.tokens.prompt import PromptEncoder
@@ -49,6 +56,20 @@ def output_budget(services: Services, asked: int | None) -> int:
     if asked is not None and asked > limits.max_output_tokens:
         raise invalid_field("max_output_tokens", f"is {asked}; at most {limits.max_output_tokens} are accepted")
     return asked or limits.default_output_tokens
+
+
+def check_adapter(services: Services, fleet: Fleet, adapter: str | None) -> None:
+    """See that an adapter exists.
+
+    Raises:
+        UnknownAdapter: Neither the settings nor a live worker knows it.
+    """
+    configured = set(services.settings.engine.adapters or {})
+    known = sorted(configured | fleet.adapters)
+    if adapter is not None and adapter not in known:
+        raise UnknownAdapter(
+            f"There is no adapter {adapter!r}; served now: {', '.join(known) or 'none'}.", adapters=known
+        )
 
 
 def count(

@@ -14,7 +14,7 @@ from service.api.fleet import Fleet, read_fleet
 from service.api.once import OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import Page, next_cursor
-from service.api.questions.asking import admit, count, history, output_budget, tier_for
+from service.api.questions.asking import admit, check_adapter, count, history, output_budget, tier_for
 from service.api.questions.schemas import DocumentQuestionListQuery, QuestionIn, QuestionListQuery, QuestionOut
 from service.api.questions.views import question_out, questions_out
 from service.api.services import Services, ServicesDep
@@ -54,6 +54,7 @@ def ask_question(
             document = documents.get(session, tenant, document_id, hold=True)
             tier = tier_for(services, document, counted.extra_tokens)
             fleet = read_fleet(session, now, services.settings, services.tiers)
+            check_adapter(services, fleet, body.adapter)
             if body.priority == "interactive" and tier is not None:
                 need = (document.tokens or 0) + counted.suffix_tokens
                 admit(services, session, tier, need, fleet.rate(tier))
@@ -64,6 +65,7 @@ def ask_question(
                 extra_tokens=counted.extra_tokens,
                 temperature=body.temperature,
                 json_schema=body.json_schema,
+                adapter=body.adapter,
                 follows_id=body.follows,
                 priority=_PRIORITIES[body.priority],
                 deadline_seconds=body.deadline_seconds,

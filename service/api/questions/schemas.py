@@ -52,6 +52,9 @@ class QuestionIn(BaseModel):
     json_schema: JsonSchema | None = Field(
         default=None, alias="schema", description="JSON Schema that the answer follows."
     )
+    adapter: str | None = Field(
+        default=None, description="LoRA adapter that answers, of those `/v1/tiers` lists; null: the model itself."
+    )
     priority: Literal["interactive", "batch"] = "interactive"
     deadline_seconds: float | None = Field(
         default=None,
@@ -116,6 +119,7 @@ class Receipt(BaseModel):
     strategy: str | None = None
     coverage: Any = None
     model: str | None = None
+    adapter: str | None = None
     worker: str | None = None
     attempt: int | None = None
     prompt_sha256: str | None = None

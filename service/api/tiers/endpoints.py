@@ -68,6 +68,7 @@ def _tier(settings: Settings, tier: Tier, fleet: Fleet, waiting: Backlog, probed
         served=tier.name in fleet.served,
         served_by=serving_tier(fleet.tiers, tier.name, fleet.served),
         workers=[w.id for w in fleet.workers if tier.name in w.tiers],
+        adapters=sorted(fleet.adapters_of(tier.name)),
         queued=Queued(jobs=waiting.jobs, tokens=waiting.tokens),
         prefill_tokens_per_second=fleet.rate(tier.name),
         quality=_quality(probed) if probed is not None else None,

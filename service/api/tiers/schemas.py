@@ -41,6 +41,7 @@ class TierOut(BaseModel):
     served: bool = Field(description="Whether a live worker serves this very tier.")
     served_by: str | None = Field(description="Tier whose workers take its jobs now: itself or the next larger one.")
     workers: list[str] = Field(description="Live workers of this tier.")
+    adapters: list[str] = Field(description="LoRA adapters of its workers, for `adapter` of a question.")
     queued: Queued
     prefill_tokens_per_second: float | None = Field(description="Measured by its workers, together.")
     quality: Quality | None = Field(description="Null until it was probed as it is served now.")

@@ -31,6 +31,7 @@ def ask(
     follows: Annotated[str | None, typer.Option(help="Question whose conversation this one continues.")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer.")] = None,
     schema: Annotated[Path | None, typer.Option(help="File with a JSON Schema the answer must match.")] = None,
+    adapter: Annotated[str | None, typer.Option(help="LoRA adapter that answers.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False,
     wait: WaitOption = True,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_SECONDS,
@@ -46,6 +47,8 @@ def ask(
         body["max_output_tokens"] = max_output_tokens
     if schema is not None:
         body["schema"] = read_schema(schema)
+    if adapter is not None:
+        body["adapter"] = adapter
     with connect(url, api_key) as api:
         asked = api.post(f"/v1/documents/{document_id(api, document, timeout_seconds=timeout)}/questions", body)
         if stream:

@@ -243,3 +243,15 @@ def test_tiers_and_workers_are_shown(client: TestClient, workers: Workers) -> No
     assert (tier["length_tokens"], tier["reserve_tokens"], tier["max_document_tokens"]) == (8192, 1536, 6656)
     assert tier["prefill_tokens_per_second"] == 500
     assert problem(client.get("/v1/tiers/9k"), 404, "not_found")["tiers"] == ["8k", "32k", "64k", "128k"]
+
+
+def test_an_adapter_is_one_that_a_worker_serves(client: TestClient, workers: Workers, document: str) -> None:
+    path = f"/v1/documents/{document}/questions"
+    workers.start(adapters=["legal", "medical"])
+    found = problem(client.post(path, json={"question": "Why?", "adapter": "chemical"}), 422, "unknown_adapter")
+    assert found["adapters"] == ["legal", "medical"]
+    assert client.post(path, json={"question": "Why?", "adapter": "legal"}).status_code == 202
+    batch = {"task": "summarize", "documents": [document], "adapter": "chemical"}
+    problem(client.post("/v1/batches", json=batch), 422, "unknown_adapter")
+    assert client.post("/v1/batches", json={**batch, "adapter": "medical"}).status_code == 202
+    assert client.get("/v1/tiers/8k").json()["adapters"] == ["legal", "medical"]

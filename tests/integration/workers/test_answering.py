@@ -1,0 +1,192 @@
+"""A question's way through an engine worker, on the fake engine: what reaches the engine and what is written back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlmodel import select
+
+from service.domain.ids import new_id
+from service.domain.jobs import JobKind, JobState
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
+from service.settings import Settings
+from service.store import caching, documents, prefixes, questions
+from service.store.database import Database
+from service.store.questions import NewQuestion
+from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
+from service.tokens.prompt import PromptEncoder
+from tests.fakes.engine import FakeBehaviour, FakeEngine
+from tests.fixtures.model import write_model
+from workers.answer.answering import Answerer
+from workers.answer.citing import PageIndexes
+from workers.engine.engine import EngineRequest, EngineResult, OnDelta
+from workers.engine.host import EngineHost
+from workers.runtime import Runtime
+
+PAGES = ("The pump stands in the north hall. " * 12, "The warranty lasts two years from delivery. " * 12)
+
+
+class Listening(FakeEngine):
+    """A fake engine that keeps what it was asked and says what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeBehaviour(), max_model_len=8192)
+        self._info = dataclasses.replace(self._info, adapters=("legal",))
+        self.requests: list[EngineRequest] = []
+        self.says: str | None = None
+
+    async def generate(self, request: EngineRequest, on_delta: OnDelta) -> EngineResult:
+        self.requests.append(request)
+        result = await super().generate(request, on_delta)
+        return result if self.says is None else dataclasses.replace(result, text=self.says)
+
+
+class Quiet:
+    """A token stream that nobody reads."""
+
+    def write(self, text: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Here:
+    """Finds evidence in this process."""
+
+    def __init__(self, database: Database) -> None:
+        self._indexes = PageIndexes(database)
+
+    def prepare(self, tenant_id: str, document_id: str) -> None: ...
+
+    def find(self, tenant_id: str, document_id: str, answer: str) -> Any:
+        return self._indexes.get(tenant_id, document_id).find_evidence(answer)
+
+
+class Bench:
+    def __init__(self, database: Database, folder: Path, dead_broker_url: str) -> None:
+        self.database = database
+        self.settings = Settings(data_dir=folder, broker={"url": dead_broker_url})  # type: ignore[arg-type]
+        self.encoder = PromptEncoder.load(write_model(folder / "model"), self.settings.model.system_text)
+        self.engine = Listening()
+        self.host = EngineHost(self.engine)
+        self.host.start()
+        answerer = Answerer(
+            database, self.encoder, self.host, Here(database),
+            open_stream=lambda _question, _attempt: Quiet(),
+            cache_salt=lambda tenant, scope: f"{tenant}-{scope}".replace(":", "-"),
+            model="tiny",
+        )  # fmt: skip
+        self.runtime = Runtime(
+            self.settings, database, Bell(make_celery(self.settings.broker), self.settings.tier_table()),
+            kind="engine", tiers=["8k"], handlers=answerer.handlers, places=2, info={},
+        )  # fmt: skip
+        answerer.runtime = self.runtime
+        self.runtime._beat()  # pyright: ignore[reportPrivateUsage] - registers without the threads
+
+    def document(self) -> DocumentRow:
+        ids, starts = self.encoder.prefix([self.encoder.page(i, text) for i, text in enumerate(PAGES, 1)])
+        now = datetime.now(UTC)
+        with self.database.write() as session:
+            prefix_id = prefixes.store(
+                session, now, tenant_id=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
+                page_starts=starts,
+            )  # fmt: skip
+            document_id = new_id("doc")
+            row = DocumentRow(
+                id=document_id, lineage_id=document_id, tenant_id=DEFAULT_TENANT, name="a", content_type="text/plain",
+                bytes=1, sha256=document_id, status="ready", pages=2, tokens=len(ids), tier="8k", prefix_id=prefix_id,
+                created_at=now,
+            )  # fmt: skip
+            session.add(row)
+            session.flush()
+            session.add_all(
+                PageRow(document_id=row.id, number=i, tenant_id=row.tenant_id, text=t, tokens=9, source="pdf", reader="x")
+                for i, t in enumerate(PAGES, 1)
+            )  # fmt: skip
+        return row
+
+    def answer(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> tuple[QuestionRow, JobRow]:
+        with self.database.write() as session:
+            now = self.database.now(session)
+            held = documents.get(session, DEFAULT_TENANT, document.id)
+            row, _ = questions.ask(session, now, DEFAULT_TENANT, held, NewQuestion(text, 2, 16, 60, **fields), "8k")
+        self.runtime.work()
+        with self.database.read() as session:
+            return questions.get(session, DEFAULT_TENANT, row.id)
+
+    def holds(self) -> list[str]:
+        with self.database.read() as session:
+            return [row.prefix_id for row in session.exec(select(ResidencyRow)).all()]
+
+
+@pytest.fixture
+def bench(database: Database, tmp_path: Path, dead_broker_url: str) -> Iterator[Bench]:
+    found = Bench(database, tmp_path, dead_broker_url)
+    yield found
+    found.host.shutdown()
+
+
+def test_an_answer_is_written_with_its_evidence_and_its_receipt(bench: Bench):
+    bench.engine.says = "The warranty lasts two years from delivery."
+    question, job = bench.answer(bench.document())
+    assert job.state == JobState.SUCCEEDED
+    assert question.answer_text == bench.engine.says
+    assert [(c["page"], c["match"]) for c in question.citations] == [(2, "exact")]
+    assert question.receipt["answerable"] is True
+    assert question.receipt["cited_pages"] == [2]
+    assert question.receipt["adapter"] is None
+    assert question.receipt["worker"] == bench.runtime.id
+
+
+def test_an_answer_that_declines_says_so(bench: Bench):
+    bench.engine.says = "The document does not say that."
+    question, _ = bench.answer(bench.document())
+    assert question.receipt["answerable"] is False
+
+
+def test_an_adapter_reaches_the_engine_and_claims_no_cache(bench: Bench):
+    document = bench.document()
+    question, job = bench.answer(document, adapter="legal")
+    assert (job.state, bench.engine.requests[-1].adapter) == (JobState.SUCCEEDED, "legal")
+    assert question.receipt["adapter"] == "legal"
+    assert bench.holds() == []
+    bench.answer(document)
+    assert bench.engine.requests[-1].adapter is None
+    assert bench.holds() == [document.prefix_id]
+
+
+def test_an_adapter_the_engine_lacks_fails_the_question(bench: Bench):
+    _, job = bench.answer(bench.document(), adapter="medical")
+    assert job.state == JobState.FAILED
+    assert job.error_detail is not None
+    assert "legal" in job.error_detail
+
+
+def test_a_follow_up_gets_another_salt_once_the_cache_was_given_up(bench: Bench):
+    document = bench.document()
+    bench.answer(document)
+    again, _ = bench.answer(document, "And then?")
+    assert again.cached_tokens
+    with bench.database.write() as session:
+        caching.drop(session, bench.database.now(session), documents.get(session, DEFAULT_TENANT, document.id))
+    cold, _ = bench.answer(document, "And now?")
+    assert cold.cached_tokens == 0
+    assert len({request.cache_salt for request in bench.engine.requests}) == 2
+
+
+def test_the_shorter_prefill_has_the_earlier_turn(bench: Bench):
+    document = bench.document()
+    bench.answer(document)
+    bench.answer(document, "And then?")
+    first, second = bench.engine.requests
+    accepted = []
+    with bench.database.read() as session:
+        jobs = session.exec(select(JobRow).where(JobRow.kind == JobKind.ANSWER).order_by(JobRow.id)).all()
+        accepted = [job.created_at.timestamp() * 1000 for job in jobs]
+    # The first had the whole document to compute; the second, only its own words.
+    assert first.priority - accepted[0] > second.priority - accepted[1] >= -1
