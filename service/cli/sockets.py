@@ -11,8 +11,11 @@ from service.cli.exits import CommandFailed, Exit
 
 _BACKLOG = 2048
 _UNREAD_MILLISECONDS = 20_000
-"""A client that takes nothing of what was sent for this long is disconnected by the kernel (Linux). A server cannot do
-it alone: closing a connection waits until what was written is taken."""
+"""A client that takes nothing of what was sent for this long is disconnected by the kernel (Linux), also one whose
+connection the API has closed: closing waits until what was written is taken."""
+_UNSENT_BYTES = 128 * 1024
+"""What the kernel takes for a client beyond what is on its way (Linux). Without it that is up to 4 MB for each client that
+does not read, and the API works ahead for it; a client that reads is served as fast."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -26,6 +29,8 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MILLISECONDS)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     try:
         listener.bind((host, port))
         listener.listen(_BACKLOG)
