@@ -33,6 +33,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.timeout(3600), append=False)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A line whose test failed says so: its zeros are not results."""
+    outcome = yield
+    row: Row | None = getattr(item, "funcargs", {}).get("row")
+    if outcome.failed and row is not None and call.excinfo is not None:
+        entries = call.excinfo.traceback
+        place = next((e for e in reversed(entries) if "/tests/" in str(e.path)), entries[-1])
+        row.failed = row.failed or f"{call.excinfo.typename} at {Path(place.path).name}:{place.lineno + 1}"
+    return outcome
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     rows = config.stash.get(ROWS, [])
     if not rows:

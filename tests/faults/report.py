@@ -39,6 +39,7 @@ class Row:
         recovery: Seconds from each fault until the work it hit went on.
         figures: What else was measured, by name, with goals where there are.
         date: When it began (UTC).
+        failed: Where the test ended before its end; its other columns then say what had happened until there.
     """
 
     fault: str
@@ -51,6 +52,7 @@ class Row:
     recovery: list[float] = field(default_factory=list[float])
     figures: dict[str, Any] = field(default_factory=dict[str, Any])
     date: str = field(default_factory=lambda: dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M"))
+    failed: str | None = None
 
     def add(self, verdict: Verdict) -> None:
         self.jobs += verdict.jobs
@@ -75,7 +77,9 @@ def table(rows: Sequence[Row]) -> str:
     """As Markdown."""
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     for row in sorted(rows, key=lambda r: r.fault):
-        shown = [_shown(row.p50), _shown(row.p99), "; ".join(f"{k} {_shown(v)}" for k, v in row.figures.items())]
+        figures = [f"**failed**: {row.failed}"] if row.failed else []
+        figures += [f"{name} {_shown(value)}" for name, value in row.figures.items()]
+        shown = [_shown(row.p50), _shown(row.p99), "; ".join(figures)]
         counts = [row.times, row.jobs, row.runs, row.refused, row.lost, row.doubled]
         lines.append("| " + " | ".join([row.fault, *map(str, counts), *shown, row.date]) + " |")
     return "\n".join(lines)
