@@ -273,6 +273,28 @@ def test_a_slow_receiver_does_not_hold_up_another(
         slow.close()
 
 
+def test_no_url_and_no_secret_is_logged(
+    client: TestClient,
+    workers: Workers,
+    document: str,
+    receiver: Receiver,
+    deliverer: Deliverer,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    receiver.answers = [status(500), b"nonsense"]
+    hook = client.post("/v1/webhooks", json={"url": receiver.url + "?token=canary-one"}).json()
+    ask(client, document, webhook={"url": receiver.url + "?token=canary-two"})
+    ask(client, document, webhook={"url": "http://127.0.0.1:9/?token=canary-three"})
+    workers.answer()
+    workers.answer()
+    until(lambda: len(log(client, hook, status="delivered")) == 2, "the deliveries")
+    until(lambda: bool(log(client, {"id": "default"}, status="failed")), "the failure")
+    out, err = capfd.readouterr()
+    assert "webhook_failed" in out + err
+    for word in ("canary", hook["secret"], "/hook"):
+        assert word not in (out + err).replace("/v1/webhooks", "")
+
+
 # -- the store --------------------------------------------------------------------------------------------------------
 
 
