@@ -117,6 +117,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         open_stream=functools.partial(TokenWriter.open, settings.broker.url),
         cache_salt=functools.partial(cache_salt, secret),
         model=settings.model_name,
+        expected_prefill_rate=profile.expected_prefill_rate,
     )
     bell = Bell(app, table)
     runtime = Runtime(

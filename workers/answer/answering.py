@@ -56,6 +56,7 @@ class Answerer:
         citer: Finds the evidence for what the engine said.
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
+        expected_prefill_rate: Prompt tokens a second to count with until some are measured.
         cache_salt: The engine's cache salt for a tenant and a prefix (``Prefix.cache_scope``).
     """
 
@@ -69,6 +70,7 @@ class Answerer:
         open_stream: Callable[[str, int], Stream],
         cache_salt: Callable[[str, str], str],
         model: str,
+        expected_prefill_rate: float | None = None,
     ) -> None:
         self._database = database
         self._encoder = encoder
@@ -77,6 +79,7 @@ class Answerer:
         self._open_stream = open_stream
         self._cache_salt = cache_salt
         self._model = model
+        self._expected_prefill_rate = expected_prefill_rate or DEFAULT_PREFILL_RATE
         self._prefixes = PrefixCache(database, encoder)
         self.meter = SpeedMeter()
         # Prefixes that were sent to the engine; it may have dropped some, which costs a wrong guess at their time.
@@ -243,7 +246,7 @@ class Answerer:
             self._computed.move_to_end(prefix.id)
             while len(self._computed) > _COMPUTED_KEPT:
                 self._computed.popitem(last=False)
-        rate = self.meter.rates().get("prefill_tokens_per_second", DEFAULT_PREFILL_RATE)
+        rate = self.meter.rates().get("prefill_tokens_per_second", self._expected_prefill_rate)
         return engine_turn(lease.priority, lease.created_at, max(uncached, 0) / rate)
 
     def _prefix(self, document: DocumentRow) -> Prefix:

@@ -23,6 +23,7 @@ class SpeedMeter:
         self._lock = threading.Lock()
         self._prefill_tokens = 0.0
         self._prefill_seconds = 0.0
+        self._prefills = 0.0
         self._counted_to = 0.0
         self._decode_rates = 0.0
         self._decodes = 0.0
@@ -52,17 +53,21 @@ class SpeedMeter:
             return
         self._prefill_tokens += tokens
         self._prefill_seconds += max(busy, 0.0)
+        self._prefills += 1
         self._counted_to = max(self._counted_to, end)
         if self._prefill_tokens > _MEMORY_TOKENS:
             self._prefill_tokens /= 2
             self._prefill_seconds /= 2
+            self._prefills /= 2
 
     def rates(self) -> dict[str, float]:
-        """``prefill_tokens_per_second`` of the engine and ``decode_tokens_per_second`` of one answer, once measured."""
+        """``prefill_tokens_per_second`` of the engine, ``prefill_mean_tokens`` it was measured on (longer prompts are
+        slower), and ``decode_tokens_per_second`` of one answer; each once it is measured."""
         with self._lock:
             found: dict[str, float] = {}
             if self._prefill_tokens >= _FIRST_REPORT_TOKENS and self._prefill_seconds > 0:
                 found["prefill_tokens_per_second"] = round(self._prefill_tokens / self._prefill_seconds, 1)
+                found["prefill_mean_tokens"] = round(self._prefill_tokens / self._prefills)
             if self._decodes > 0:
                 found["decode_tokens_per_second"] = round(self._decode_rates / self._decodes, 1)
             return found

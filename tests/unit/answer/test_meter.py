@@ -19,6 +19,7 @@ def test_prefill_is_uncached_tokens_over_the_time_they_took() -> None:
     meter = SpeedMeter()
     meter.note(100.0, result(10_000, 2_500.0, cached=6_000, queue_ms=500.0))
     assert meter.rates()["prefill_tokens_per_second"] == 2_000.0
+    assert meter.rates()["prefill_mean_tokens"] == 4_000
 
 
 def test_prefills_that_overlap_count_their_time_once() -> None:
