@@ -62,7 +62,8 @@ class SpeedMeter:
 
     def rates(self) -> dict[str, float]:
         """``prefill_tokens_per_second`` of the engine, ``prefill_mean_tokens`` it was measured on (longer prompts are
-        slower), and ``decode_tokens_per_second`` of one answer; each once it is measured."""
+        slower), and ``decode_tokens_per_second`` of one answer; each once it is measured.
+        """
         with self._lock:
             found: dict[str, float] = {}
             if self._prefill_tokens >= _FIRST_REPORT_TOKENS and self._prefill_seconds > 0:
