@@ -35,7 +35,12 @@ _UPLOAD_OPTIONS: dict[str, Any] = {
     "warm": {"type": "boolean", "default": True},
     "pin_seconds": {"type": "integer", "minimum": 1, "description": "Keep the prefix warm for this long."},
     "metadata": {"type": "string", "description": "A JSON object.", "examples": ['{"case": 17}']},
-    "replaces": {"type": "string", "maxLength": 64, "description": "The document this is a new version of."},
+    "replaces": {
+        "type": "string",
+        "maxLength": 64,
+        "description": "The document this is a new version of.",
+        "examples": ["doc_0198c0ffee0198c0ffee0198c0ffee01"],
+    },
 }
 _BINARY = {"type": "string", "format": "binary"}
 

@@ -43,6 +43,7 @@ async def estimate_document(
     """Count a file's pages and tokens, and say its tier and how long its first token would take, without keeping it.
 
     It is read as an upload is. A file that cannot be read is answered 422 with the code that its document would show.
+    Nothing is made, so an `Idempotency-Key` is not needed and has no effect.
     """
     del query, x_filename
     max_bytes = services.settings.limits.max_upload_bytes
@@ -130,6 +131,7 @@ def _first_token(fleet: Fleet, tier: str, tokens: int) -> FirstToken:
 
 
 def _remove(services: Services, tenant: str, document_id: str) -> None:
-    services.blobs.remove_estimate(document_id)
+    # The row first: nobody may claim the reading of a file that is gone.
     with services.database.write() as session:
         estimates.remove(session, tenant, document_id)
+    services.blobs.remove_estimate(document_id)
