@@ -22,6 +22,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 STALLED_SECONDS = 30.0
 """How long a client may take nothing of what is ready for it. Event streams have a shorter time of their own."""
+_TIDY_SECONDS = 2.0
+"""How long before uvicorn cancels what still runs the connections are ended, so that requests end by themselves."""
 
 
 class CutOff:
@@ -73,8 +75,20 @@ class ApiServer(uvicorn.Server):
         services: Services | None = getattr(self._app.state, "services", None)
         if services is not None:
             services.watcher.stop()
-        await super().shutdown(sockets)
+        grace = self.config.timeout_graceful_shutdown or _TIDY_SECONDS
+        cut_off = asyncio.get_running_loop().call_later(max(0.0, grace - _TIDY_SECONDS), self._abort)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
+            self._abort()
+
+    def _abort(self) -> None:
+        """End the connections that are left: their clients do not take their answers in time.
+
+        An event loop does not close over what is still to be taken, and a request that is cancelled instead has no time
+        to close its files.
+        """
         for connection in list(self.server_state.connections):
-            # It did not take its answer in time, and an event loop does not close over what is still to be taken.
             transport: asyncio.Transport = connection.transport  # type: ignore[union-attr, assignment]
             transport.abort()
