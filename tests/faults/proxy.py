@@ -47,7 +47,10 @@ class Proxy:
     def close(self) -> None:
         async def end() -> None:
             self._server.close()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            # A connection that is just being accepted belongs to asyncio's own task; cancelled, it would close nothing.
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+            tasks = set(self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -251,6 +251,11 @@ class Rig:
             self._accepted(job)
             new.append(job.id)
         return new
+
+    def top_up(self, open_jobs: int, tenants: Sequence[str] = (DEFAULT_TENANT,)) -> None:
+        """Ask until so many jobs are open, in turn for each tenant."""
+        for n in range(max(0, open_jobs - self.open_jobs())):
+            self.ask(1, tenant=tenants[n % len(tenants)])
 
     def ask_at_once(self, count: int, *, tier: str) -> list[str]:
         """Accept many questions in one transaction and ring for none."""

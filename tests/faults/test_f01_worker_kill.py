@@ -12,7 +12,7 @@ from tests.faults.conftest import MakeRig
 from tests.faults.processes import until
 from tests.faults.report import Row
 from tests.faults.rig import Fake, Rig
-from tests.faults.watching import recoveries, runs_of
+from tests.faults.watching import at_work, recoveries, runs_of
 
 
 @pytest.mark.timeout(280)
@@ -22,11 +22,7 @@ def test_f01_worker_kill9_mid_answer(either_rig: Rig, row: Row, long: bool) -> N
     rig.start_workers(3)
     at: dict[int, float] = {}
     for _ in range(kills):
-        more = max(0, 24 - rig.open_jobs())
-        rig.ask(more // 2, tenant="a")
-        rig.ask(more - more // 2, tenant="b")
-        victim = rig.random.choice(rig.running)
-        until(lambda w=victim: runs_of(rig, w.pid), "the victim at work", pause=0.02)
+        victim = at_work(rig, 24, ["a", "b"])
         at[victim.pid] = ledger.now()
         victim.kill()
         rig.start_worker()

@@ -10,10 +10,10 @@ from service.domain.jobs import JobState
 from tests.fakes import ledger
 from tests.faults import audit
 from tests.faults.conftest import MakeRig
-from tests.faults.processes import Worker, until
+from tests.faults.processes import until
 from tests.faults.report import Row, percentile
 from tests.faults.rig import SHORT, Fake, Rig
-from tests.faults.watching import open_runs, reruns, runs_of
+from tests.faults.watching import at_work, open_runs, reruns, runs_of
 
 
 def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: bool) -> None:
@@ -24,16 +24,9 @@ def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: 
     rig = make_rig(database_url, fake=Fake(output_tokens=44, output_tokens_per_second=10.0))
     rig.start_workers(2)
     hits: list[tuple[set[str], float]] = []
-
-    def is_full(worker: Worker) -> bool:
-        # Topped up meanwhile: on a slow machine the other worker may have taken what there was.
-        rig.ask(max(0, 8 - rig.open_jobs()))
-        return len(runs_of(rig, worker.pid)) == 4
-
     for _ in range(20 if long else 2):
-        victim = rig.random.choice(rig.running)
         # Full, so that it claims nothing at that moment: frozen inside a write, it would hold SQLite's lock as well.
-        until(lambda w=victim: is_full(w), "the victim full of work", pause=0.02)
+        victim = at_work(rig, 8, runs=4)
         time.sleep(0.1)
         caught = {entry.request for entry in runs_of(rig, victim.pid)}
         hits.append((caught, ledger.now()))
@@ -101,9 +94,7 @@ def test_f20_rolling_deploy(rig: Rig, row: Row, long: bool) -> None:
     rig.start_workers(2)
     exits: list[float] = []
     for _ in range(20 if long else 3):
-        rig.ask(max(0, 12 - rig.open_jobs()))
-        old = rig.running[0]
-        until(lambda w=old: runs_of(rig, w.pid), "the old one at work", pause=0.02)
+        old = at_work(rig, 12)
         rig.start_worker()
         at = time.monotonic()
         old.terminate()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from service.store.tables import DEFAULT_TENANT
 from tests.fakes.ledger import Entry
+from tests.faults.processes import Worker, until
 from tests.faults.rig import Rig
 
 
@@ -22,6 +24,21 @@ def open_runs(entries: list[Entry]) -> dict[str, Entry]:
 def runs_of(rig: Rig, pid: int) -> list[Entry]:
     """Engine runs under way in a process."""
     return [entry for entry in open_runs(rig.entries()).values() if entry.pid == pid]
+
+
+def at_work(rig: Rig, open_jobs: int, tenants: Sequence[str] = (DEFAULT_TENANT,), *, runs: int = 1) -> Worker:
+    """One of the running workers, drawn, once it runs this many jobs.
+
+    Work is topped up meanwhile, because the others may be through with it before the drawn one takes its first.
+    """
+    drawn = rig.random.choice(rig.running)
+
+    def works() -> bool:
+        rig.top_up(open_jobs, tenants)
+        return len(runs_of(rig, drawn.pid)) >= runs
+
+    until(works, "the drawn worker at work", pause=0.02)
+    return drawn
 
 
 def reruns(rig: Rig, requests: Collection[str], at: float) -> list[float | None]:
