@@ -114,8 +114,12 @@ class Worker(Process):
 
     @property
     def core(self) -> psutil.Process:
-        """The engine's own process."""
-        return until(lambda: psutil.Process(self.pid).children(), "an engine core")[0]
+        """The engine's own process, beside the one that matches citations."""
+
+        def cores() -> list[psutil.Process]:
+            return [child for child in psutil.Process(self.pid).children() if child.name() == "cat"]
+
+        return until(cores, "an engine core")[0]
 
     def claims(self) -> list[tuple[str, int]]:
         """(job, attempt) of everything it claimed."""

@@ -37,14 +37,17 @@ def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: 
     rig.settle()
     rig.assert_succeeded()
     until(lambda: not open_runs(rig.entries()), "the end of the late runs")
-    refused = sum(
-        len(w.events("lease_lost")) + sum(e["outcome"] == "fenced_off" for e in w.events("attempt_failed"))
-        for w in rig.workers
-    )
-    assert refused
+
+    def refused() -> int:
+        return sum(
+            len(w.events("lease_lost")) + sum(e["outcome"] == "fenced_off" for e in w.events("attempt_failed"))
+            for w in rig.workers
+        )
+
+    until(refused, "the refusal of the late attempts")
     for caught, at in hits:
         row.recovery += [seconds for seconds in reruns(rig, caught, at) if seconds is not None]
-    row.figures["late attempts refused"] = refused
+    row.figures["late attempts refused"] = refused()
 
 
 def test_f18_cancel_storm(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
