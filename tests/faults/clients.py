@@ -99,6 +99,8 @@ class Followers:
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=self._url, timeout=httpx.Timeout(20.0), limits=limits) as http:
             await asyncio.gather(*(self._follow(http, followed) for followed in self.all))
+        # Connections that were reset close in the loop's next turns.
+        await asyncio.sleep(0.1)
 
     async def _follow(self, http: httpx.AsyncClient, followed: Followed) -> None:
         last_id, broken_at = "", None

@@ -57,8 +57,8 @@ class Proxy:
             for writer in self._writers:
                 writer.transport.abort()
             # The transports close their sockets in the loop's next turns.
-            for _ in range(3):
-                await asyncio.sleep(0.01)
+            for _ in range(10):
+                await asyncio.sleep(0.02)
 
         self.cut()
         self._call(end())
