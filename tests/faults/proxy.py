@@ -46,10 +46,13 @@ class Proxy:
 
     def close(self) -> None:
         async def end() -> None:
-            self._server.close()
-            # A connection that is just being accepted belongs to asyncio's own task; cancelled, it would close nothing.
+            # Accept no more, and let asyncio finish with what it is accepting: Python 3.11 loses the socket of a
+            # connection whose server is closed in between.
+            for listening in self._server.sockets:
+                self._loop.remove_reader(listening.fileno())
             for _ in range(3):
                 await asyncio.sleep(0.01)
+            self._server.close()
             tasks = set(self._tasks)
             for task in tasks:
                 task.cancel()
