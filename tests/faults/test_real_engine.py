@@ -98,6 +98,6 @@ def test_f01_f02_f20_with_the_real_engine(make_rig: MakeRig, sqlite_url: str, ro
     row.figures["F01 kill to nothing left s"] = ledger.now() - killed
 
     start(rig, plain)
-    rig.settle(timeout=400)
+    rig.settle(timeout=900)
     row.times = 3
     rig.assert_succeeded()
