@@ -107,6 +107,16 @@ class Unauthorized(RequestError):
     status = 401
 
 
+class ForeignHost(RequestError):
+    """A request to another host or from another site was refused.
+
+    While no API key exists, only requests to a loopback address are served, so that no web page can use the service.
+    """
+
+    code = "foreign_host"
+    status = 403
+
+
 class QuotaReached(RequestError):
     """The tenant may not store more.
 

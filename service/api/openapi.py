@@ -13,7 +13,7 @@ from service.api.problems import PROBLEM_JSON, Problem
 _MEANING = {
     400: "The request is not valid; `errors` names the fields.",
     401: "The API key is missing or not valid.",
-    403: "The tenant may not store more; `quota`, `used` and `limit` say of what.",
+    403: "No key exists and the request is not from this machine, or the tenant may not store more (`quota`, `used`, `limit`).",
     404: "There is no such object in this tenant.",
     408: "The upload stopped arriving.",
     409: "The object's state, or a request with the same Idempotency-Key, does not allow this now.",
@@ -72,7 +72,12 @@ ESTIMATE_BODY = _body(_ESTIMATE_OPTIONS)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of an endpoint, each a problem document."""
+    """The error responses of an endpoint, each a problem document.
+
+    Where a key may be asked for (401), a request from elsewhere may be refused while there is none (403).
+    """
+    if 401 in statuses:
+        statuses = tuple(sorted({*statuses, 403}))
     return {
         status: {
             "model": Problem,

@@ -108,10 +108,10 @@ def test_f17_slow_client(make_rig: MakeRig, sqlite_url: str, row: Row, long: boo
     with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(connect(rig.api_port)) for _ in range(count)]
         for reader in readers:
-            reader.sendall(20 * f"GET /v1/questions/{question}/events HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            reader.sendall(20 * f"GET /v1/questions/{question}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         uploads = [stack.enter_context(connect(rig.api_port)) for _ in range(count // 4)]
         for upload in uploads:
-            head = "POST /v1/documents HTTP/1.1\r\nHost: x\r\nContent-Type: application/pdf\r\nContent-Length: 5000\r\n\r\n"
+            head = "POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/pdf\r\nContent-Length: 5000\r\n\r\n"
             upload.sendall(head.encode() + b"%PDF-1.7\n")
         client.seconds.clear()
         until_ = time.monotonic() + (60 if long else 5)

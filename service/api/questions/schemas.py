@@ -24,7 +24,17 @@ def _not_blank(text: str) -> str:
     return text
 
 
-QuestionText = Annotated[Text, Field(max_length=MAX_QUESTION_CHARS), AfterValidator(_not_blank)]
+def _only_characters(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("has half of a surrogate pair, which is no character") from error
+    return text
+
+
+QuestionText = Annotated[
+    Text, Field(max_length=MAX_QUESTION_CHARS), AfterValidator(_only_characters), AfterValidator(_not_blank)
+]
 
 
 class QuestionIn(BaseModel):

@@ -33,7 +33,7 @@ def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
 
         def start(**groups: Any) -> TestClient:
             settings = make_settings(database={"url": database_url}, **groups)
-            return stack.enter_context(TestClient(create_app(settings)))
+            return stack.enter_context(TestClient(create_app(settings), base_url="http://127.0.0.1"))
 
         yield start
 
@@ -41,7 +41,7 @@ def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
     """The API without Redis: everything must work but the doorbell."""
-    with TestClient(create_app(settings)) as opened:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
         yield opened
 
 

@@ -34,7 +34,7 @@ def database_url(sqlite_url: str) -> str:
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings)) as opened:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
         yield opened
 
 
@@ -232,7 +232,7 @@ def test_new_attempt_resets(client: TestClient, workers: Workers, document: str,
 
 
 def test_without_redis_the_answer_still_comes(make_settings: MakeSettings, sqlite_url: str, workers: Workers) -> None:
-    with TestClient(create_app(make_settings(database={"url": sqlite_url}))) as client:
+    with TestClient(create_app(make_settings(database={"url": sqlite_url})), base_url="http://127.0.0.1") as client:
         from tests.integration.api.conftest import upload
 
         upload(client, params={"warm": "false"})

@@ -120,3 +120,27 @@ def test_only_the_hash_of_a_secret_is_kept(database: Database, make_key: MakeKey
         (row,) = keys.list_all(session)
     assert secret not in row.model_dump_json()
     assert len(secret) == 64
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:8000"},
+        {"host": "10.0.0.7"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+    ],
+)
+def test_without_keys_no_web_page_is_served(client: TestClient, document: str, headers: dict[str, str]) -> None:
+    problem(client.get(f"/v1/documents/{document}", headers=headers), 403, "foreign_host")
+    problem(client.post(f"/v1/documents/{document}/warm", headers=headers), 403, "foreign_host")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"host": "localhost:8000"}, {"host": "[::1]:8000"}, {"origin": "http://127.0.0.1:8000"}]
+)
+def test_without_keys_this_machines_own_names_are_served(
+    client: TestClient, document: str, headers: dict[str, str]
+) -> None:
+    assert client.get(f"/v1/documents/{document}", headers=headers).status_code == 200

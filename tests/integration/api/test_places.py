@@ -87,7 +87,7 @@ def test_streams_and_long_polls_share_their_places(http: httpx.Client, workers: 
 
 def test_uploads_have_places(http: httpx.Client, settings: Settings) -> None:
     host, port = str(http.base_url.host), http.base_url.port
-    head = b"POST /v1/documents HTTP/1.1\r\nHost: x\r\nContent-Type: application/pdf\r\nContent-Length: 5000\r\n\r\n"
+    head = b"POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/pdf\r\nContent-Length: 5000\r\n\r\n"
     with ExitStack() as stack:
         for _ in range(2):
             connection = stack.enter_context(socket.create_connection((host, port or 80)))
@@ -229,7 +229,7 @@ def deaf(http: httpx.Client, *paths: str) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     connection.connect((str(http.base_url.host), http.base_url.port or 80))
-    connection.sendall("".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in paths).encode())
+    connection.sendall("".join(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" for path in paths).encode())
     return connection
 
 

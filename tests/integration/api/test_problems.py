@@ -92,7 +92,7 @@ def down(make_settings: MakeSettings, tmp_path: Path) -> Iterator[TestClient]:
     settings = make_settings(
         database={"url": "postgresql+psycopg://nobody@/nothing?host=" + str(tmp_path / "no-socket-here")}
     )
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
         yield client
 
 
@@ -132,7 +132,7 @@ def test_database_that_goes_away_while_a_file_arrives(
 
 def test_not_ready_before_the_migrations(make_settings: MakeSettings, tmp_path: Path) -> None:
     settings = make_settings(database={"url": f"sqlite:///{tmp_path / 'empty.db'}"})
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
         ready = client.get("/readyz")
     assert ready.status_code == 503
     assert "longread db upgrade" in ready.json()["checks"]["database"]["detail"]

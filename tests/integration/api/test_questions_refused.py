@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -77,3 +80,10 @@ def test_unknown_document(client: TestClient) -> None:
     for document in (f"doc_{'0' * 32}", "doc_1", "nonsense", "%00", "x" * 300):
         problem(client.post(f"/v1/documents/{document}/questions", json={"question": "Why?"}), 404, "not_found")
         problem(client.get(f"/v1/documents/{document}"), 404, "not_found")
+
+
+@pytest.mark.parametrize("text", ["\ud800", "Why? \udfff"])
+def test_half_a_surrogate_pair_is_no_character(client: TestClient, document: str, text: str) -> None:
+    escaped = json.dumps({"question": text})
+    sent: dict[str, Any] = {"content": escaped, "headers": {"content-type": "application/json"}}
+    problem(client.post(f"/v1/documents/{document}/questions", **sent), 400, "invalid_request")

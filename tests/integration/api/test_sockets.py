@@ -103,7 +103,7 @@ def test_client_that_goes_away_in_the_middle_leaves_nothing(url: str, http: http
     host, port = url.removeprefix("http://").split(":")
     for content_type in ("application/pdf", "multipart/form-data; boundary=b"):
         with socket.create_connection((host, int(port))) as connection:
-            head = f"POST /v1/documents HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: 4000000\r\n\r\n"
+            head = f"POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\nContent-Length: 4000000\r\n\r\n"
             part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x.pdf"\r\n\r\n'
             connection.sendall(head.encode() + (part if "multipart" in content_type else b"") + pdf() + b"x" * 600_000)
             until(lambda: bool(blobs(settings)))
@@ -114,9 +114,7 @@ def test_client_that_goes_away_in_the_middle_leaves_nothing(url: str, http: http
 def test_announced_length_over_the_cap_is_refused_before_a_byte_is_read(url: str) -> None:
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
-        head = (
-            "POST /v1/documents HTTP/1.1\r\nHost: x\r\nContent-Type: application/pdf\r\nContent-Length: 9000000\r\n\r\n"
-        )
+        head = "POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/pdf\r\nContent-Length: 9000000\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 

@@ -44,7 +44,7 @@ def settings(make_settings: MakeSettings, database_url: str) -> Settings:
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings)) as opened:
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
         yield opened
 
 
