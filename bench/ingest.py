@@ -40,7 +40,7 @@ from service.errors import DocumentError
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.settings import load_settings
-from service.store import documents, jobs, migrate
+from service.store import claims, documents, jobs, migrate
 from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.tables import DEFAULT_TENANT
@@ -226,7 +226,7 @@ def _ingest(path: Path, data_dir: Path) -> dict[str, Any]:
     with database.write() as session:
         row, _ = documents.accept(session, database.now(session), DEFAULT_TENANT, new)
     with database.write() as session:
-        lease = jobs.claim_next(
+        lease = claims.claim_next(
             session,
             database.now(session),
             worker_id="bench",

@@ -28,7 +28,7 @@ from service.errors import DatabaseUnavailable, EngineDied, InternalFailure, Lon
 from service.jobqueue import doorbell
 from service.jobqueue.doorbell import WINDOW, Bell
 from service.settings import Settings
-from service.store import estimates, jobs, maintenance, placement, workers
+from service.store import claims, estimates, jobs, maintenance, placement, workers
 from service.store.database import Database
 from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
 from service.store.tables import WorkerRow
@@ -254,7 +254,7 @@ class Runtime:
                     kept.extend(left)
                     return bool(left)
 
-                lease = jobs.claim_next(
+                lease = claims.claim_next(
                     session,
                     now,
                     worker_id=self.id,
@@ -402,7 +402,7 @@ class Runtime:
                 lease_seconds=self.settings.jobs.lease_seconds,
             )
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
-            waiting = jobs.waiting_tenants(session, self._claimable())
+            waiting = claims.waiting_tenants(session, self._claimable())
         with self._lock:
             self._waiting_tenants = waiting
         self.served = maintenance.served_tiers(alive) - {INGEST_TIER}

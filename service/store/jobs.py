@@ -1,4 +1,4 @@
-"""The queue in SQL: enqueue, claim, renew, finish, give back, and the maintenance steps.
+"""The queue in SQL: its rows, renewing, finishing and giving back (``claims`` takes them).
 
 Every change of a running job is guarded by (id, attempt, state), so a worker that lost its lease can change nothing:
 its statement matches no row and it is told so (``False``). ``now`` is always the database's clock
@@ -7,27 +7,20 @@ its statement matches no row and it is told so (``False``). ``now`` is always th
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Row, bindparam, func, literal, or_, union_all, update
-from sqlalchemy import select as sql_select
+from sqlalchemy import CursorResult, bindparam, func, or_, update
 from sqlmodel import Session, col, select
 
-from service.domain.jobs import Fail, JobKind, JobState, Priority, Retry, after_failure
+from service.domain.jobs import Fail, JobKind, JobState, Retry, after_failure
 from service.errors import DocumentExceedsTiers, DocumentFailed, InternalFailure, LongreadError
 from service.store import outbox
 from service.store.tables import DocumentRow, JobRow
 
 INGEST_TIER = "ingest"
-
-_CLAIM_TRIES = 8
-"""Claims lost to faster workers before a doorbell is given up; the sweep rings again."""
-_CLAIM_DEFERRALS = 64
-"""Documents left to the workers that hold them before one is, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,169 +66,6 @@ def changed(result: Any) -> int:
 
 def bell(job: JobRow) -> Doorbell:
     return Doorbell(job.id, job.tier or "", job.prefer_worker)
-
-
-def claim_next(
-    session: Session,
-    now: datetime,
-    *,
-    worker_id: str,
-    kinds: Collection[JobKind],
-    tiers: Collection[str],
-    lease_seconds: float,
-    include_batch: bool = True,
-    include_suspects: bool = True,
-    tenants: Sequence[str] = (),
-    elsewhere: Callable[[Row[Any]], bool] | None = None,
-    claimed: Callable[[Row[Any]], None] | None = None,
-) -> Lease | None:
-    """Take the job that should run next on this worker, or None when there is none for it.
-
-    Order: priority, then tenant, then age. A job kept for another worker is left to it until its claim window ends. The
-    first start time of a job is kept over its attempts.
-
-    Args:
-        session: A write transaction.
-        now: The database's clock.
-        worker_id: Who claims.
-        kinds: Kinds this worker can do.
-        tiers: Tiers it may take jobs of.
-        lease_seconds: How long the claim holds without renewal.
-        include_batch: False when the worker's places for batch jobs are taken.
-        include_suspects: False when the worker runs a job under which an engine died already. Two of those never run
-            on one engine, so that its next death tells which of them is to blame.
-        tenants: Waiting tenants, the least served first; empty when that does not matter. A tenant that is not named
-            has just begun to ask and goes first.
-        elsewhere: Keeps a job for a better worker (``Placer.elsewhere``) and says whether it did.
-        claimed: Told of the job as it was before it was claimed (``Placer.keep_together``).
-    """
-    if not tiers:
-        return None
-    many = len(tenants) > 1
-    statement = _claimable(
-        tuple(kinds), tuple(tiers), len(tenants) if many else 0, include_batch=include_batch, suspects=include_suspects
-    )
-    values = {"now": now, "worker": worker_id, "tenants": list(tenants)}
-    values |= {f"tenant_{rank}": tenant for rank, tenant in enumerate(tenants, 1)} if many else {}
-    lost = deferred = 0
-    while lost < _CLAIM_TRIES and deferred < _CLAIM_DEFERRALS:
-        found = session.connection().execute(statement, values).all()
-        job = min(found, key=lambda job: (job.priority, job.rank, job.id), default=None)
-        if job is None:
-            return None
-        if elsewhere is not None and elsewhere(job):
-            deferred += 1
-        elif _take(session, now, job, worker_id, lease_seconds):
-            break
-        else:
-            lost += 1
-    else:
-        return None
-    if claimed is not None:
-        claimed(job)
-    return Lease(
-        job_id=job.id,
-        attempt=job.attempt + 1,
-        kind=JobKind(job.kind),
-        tenant_id=job.tenant_id,
-        document_id=job.document_id,
-        question_id=job.question_id,
-        batch_id=job.batch_id,
-        tier=job.tier or "",
-        priority=job.priority,
-        tokens=job.tokens,
-        created_at=job.created_at,
-        started_at=now,
-        engine_deaths=job.engine_deaths,
-    )
-
-
-_CLAIMED = (
-    col(JobRow.id), col(JobRow.attempt), col(JobRow.kind), col(JobRow.tenant_id), col(JobRow.document_id),
-    col(JobRow.question_id), col(JobRow.batch_id), col(JobRow.tier), col(JobRow.priority), col(JobRow.tokens),
-    col(JobRow.created_at), col(JobRow.engine_deaths), col(JobRow.prefer_worker),
-)  # fmt: skip
-"""What a claim needs to know; whole rows, and rows as objects, cost four times as much, and every job is claimed."""
-
-
-@functools.lru_cache(maxsize=256)
-def _claimable(
-    kinds: tuple[JobKind, ...], tiers: tuple[str, ...], tenants: int, *, include_batch: bool, suspects: bool
-) -> Any:
-    """The statement that finds the first claimable job of each tier (and tenant), made once for each form it takes.
-
-    An index answers each of its parts without sorting. To make it anew takes longer than to run it.
-    """
-    conditions = [
-        col(JobRow.state) == JobState.QUEUED,
-        col(JobRow.kind).in_([str(k) for k in kinds]),
-        col(JobRow.cancel_requested_at).is_(None),
-        or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= bindparam("now")),
-        or_(
-            col(JobRow.prefer_worker).is_(None),
-            col(JobRow.prefer_worker) == bindparam("worker"),
-            col(JobRow.prefer_until) <= bindparam("now"),
-        ),
-    ]
-    if not include_batch:
-        conditions.append(col(JobRow.priority) < int(Priority.BATCH))
-    if not suspects:
-        conditions.append(col(JobRow.engine_deaths) == 0)
-
-    def first(rank: int, *more: Any) -> Any:
-        part = sql_select(*_CLAIMED, literal(rank).label("rank")).where(*conditions, *more)
-        return part.order_by(col(JobRow.priority), col(JobRow.id)).limit(1).subquery().select()
-
-    parts: list[Any] = []
-    for tier in tiers:
-        in_tier = col(JobRow.tier) == tier
-        if not tenants:
-            parts.append(first(0, in_tier))
-            continue
-        parts.append(first(0, in_tier, col(JobRow.tenant_id).not_in(bindparam("tenants", expanding=True))))
-        parts += [
-            first(rank, in_tier, col(JobRow.tenant_id) == bindparam(f"tenant_{rank}")) for rank in range(1, tenants + 1)
-        ]
-    return union_all(*parts)
-
-
-def _take(session: Session, now: datetime, job: Row[Any], worker_id: str, lease_seconds: float) -> bool:
-    """Make the job this worker's. False when another was faster (PostgreSQL; on SQLite writes take turns)."""
-    until = now + timedelta(seconds=lease_seconds)
-    taken = session.connection().execute(
-        _TAKE, {"job": job.id, "had": job.attempt, "worker": worker_id, "until": until, "now": now}
-    )
-    return changed(taken) == 1
-
-
-_TAKE = (
-    update(JobRow)
-    .where(
-        col(JobRow.id) == bindparam("job"),
-        col(JobRow.state) == JobState.QUEUED,
-        col(JobRow.attempt) == bindparam("had"),
-    )
-    .values(
-        state=JobState.RUNNING,
-        attempt=col(JobRow.attempt) + 1,
-        worker_id=bindparam("worker"),
-        lease_until=bindparam("until"),
-        started_at=func.coalesce(col(JobRow.started_at), bindparam("now")),
-        prefer_worker=None,
-        prefer_until=None,
-    )
-)
-
-
-def waiting_tenants(session: Session, tiers: Collection[str]) -> list[str]:
-    """Tenants that have queued jobs in these tiers."""
-    return list(
-        session.exec(
-            select(JobRow.tenant_id)
-            .where(col(JobRow.state) == JobState.QUEUED, col(JobRow.tier).in_(list(tiers)))
-            .distinct()
-        ).all()
-    )
 
 
 def renew(

@@ -21,7 +21,7 @@ from service.domain.documents import DocumentStatus
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.errors import EngineAborted, PromptTooLong
-from service.store import jobs, maintenance
+from service.store import claims, jobs, maintenance
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
 from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow
@@ -87,7 +87,9 @@ class Scene:
         now = self.database.now(session)
         maintenance.sweep(session, now, POLICY)
         session.flush()
-        lease = jobs.claim_next(session, now, worker_id="v", kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=LEASE)
+        lease = claims.claim_next(
+            session, now, worker_id="v", kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=LEASE
+        )
         return lease is not None and lease.job_id == self.id
 
 

@@ -10,7 +10,7 @@ from service.domain.ids import new_id
 from service.domain.jobs import JobKind, Priority
 from service.domain.placement import ROUNDS_KEPT
 from service.settings import JobSettings, Settings
-from service.store import batches, jobs, prefixes, workers
+from service.store import batches, claims, jobs, prefixes, workers
 from service.store.batches import NewItem
 from service.store.database import Database
 from service.store.jobs import Doorbell, Lease
@@ -81,7 +81,7 @@ class Installation:
                 self.rung += kept
                 return bool(kept)
 
-            return jobs.claim_next(
+            return claims.claim_next(
                 session, now, worker_id=worker, kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=60,
                 elsewhere=elsewhere,
                 claimed=lambda job: self.rung.extend(self.placer.keep_together(session, now, job, worker)),

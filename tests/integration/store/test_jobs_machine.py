@@ -25,7 +25,7 @@ from service.domain.documents import DocumentStatus
 from service.domain.ids import new_id
 from service.domain.jobs import TERMINAL, JobKind, JobState, Priority, allowed
 from service.errors import EngineAborted, EngineDied, PromptTooLong
-from service.store import jobs, maintenance
+from service.store import claims, jobs, maintenance
 from service.store.database import Database
 from service.store.jobs import Lease, RetryPolicy
 from service.store.tables import DocumentRow, JobRow
@@ -90,7 +90,7 @@ def machine_for(database: Database) -> type[RuleBasedStateMachine]:
         def claim(self) -> Lease | MultipleResults[Lease]:
             self.worker += 1
             with database.write() as session:
-                lease = jobs.claim_next(
+                lease = claims.claim_next(
                     session,
                     self.now,
                     worker_id=f"w{self.worker}",
