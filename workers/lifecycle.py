@@ -149,7 +149,6 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     runtime.start()
     if offloaded is not None:
         offloaded.worker_id = runtime.id
-        offloaded.restore()
     warn_of_loss(database, runtime.tiers, runtime.info, settings.engine.max_recall_loss)
     watchdog.watch(host, runtime, watchdog.Patience(settings.engine.silent_seconds, settings.engine.canary_seconds))
 

@@ -33,31 +33,20 @@ class OffloadKeeper:
         self._database = database
         self._folder = folder
         self._next = 0.0
-        self.worker_id = ""
-
-    def restore(self) -> int:
-        """Say of the prefixes that engines before this one computed that they are on disk. Returns how many.
-
-        Call it once the worker is registered. Those that were deleted or given up meanwhile are left out.
-
-        Raises:
-            DatabaseUnavailable: Nothing was written.
-        """
-        held = self._folder.read_held()
-        with self._database.write() as session:
-            found = prefixes.restore_on_disk(session, self._database.now(session), self.worker_id, held)
-        if found:
-            log.info("prefixes_on_disk", prefixes=found)
-        return found
+        self._has_restored = False
+        self.worker_id: str | None = None
 
     def __call__(self) -> None:
-        """Now and then: note what is held, and delete what is too much or too old.
+        """At first: say what is on disk. Now and then: note what is held, and delete what is too much or too old.
 
         Raises:
             DatabaseUnavailable: It is tried again after the next sweep.
         """
-        if time.monotonic() < self._next:
+        if self.worker_id is None or time.monotonic() < self._next:
             return
+        if not self._has_restored:
+            self._restore(self.worker_id)
+            self._has_restored = True
         self._next = time.monotonic() + EVERY_SECONDS
         with self._database.read() as session:
             held = prefixes.held_by(session, self.worker_id)
@@ -72,3 +61,13 @@ class OffloadKeeper:
         )
         if deleted:
             log.info("offloaded_blocks_deleted", files=deleted, bytes_left=left)
+
+    def _restore(self, worker_id: str) -> None:
+        """Say of the prefixes that engines before this one computed that they are on disk, and forget those that are gone."""
+        noted = self._folder.read_held()
+        with self._database.write() as session:
+            found = prefixes.restore_on_disk(session, self._database.now(session), worker_id, noted)
+        if found != noted:
+            self._folder.write_held(found)
+        if found:
+            log.info("prefixes_on_disk", prefixes=len(found))

@@ -153,8 +153,8 @@ def held_by(session: Session, worker_id: str) -> dict[str, int]:
     return dict(rows)
 
 
-def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mapping[str, int]) -> int:
-    """Enter prefixes as ``warm_disk`` of a worker that has just started. Returns how many.
+def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mapping[str, int]) -> dict[str, int]:
+    """Enter prefixes as ``warm_disk`` of a worker that has just started. Returns those that were entered.
 
     Args:
         session: A write transaction.
@@ -162,7 +162,7 @@ def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mappi
         worker_id: The worker; it is registered.
         held: Cache epoch by id, as ``held_by`` gave it. An id that is gone, or has another epoch now, is left out.
     """
-    entered = 0
+    entered: dict[str, int] = {}
     ids = list(held)
     for start in range(0, len(ids), _AT_ONCE):
         rows = session.exec(
@@ -177,7 +177,7 @@ def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mappi
                 session, now, tenant_id=tenant_id, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens,
                 state="warm_disk",
             )  # fmt: skip
-            entered += 1
+            entered[prefix_id] = epoch
     return entered
 
 

@@ -31,6 +31,7 @@ PATIENCE_SECONDS = 60.0
 """Longest time for one answer; the child is then replaced. 2,000 pages and a long answer take about a second."""
 _CLOSE_SECONDS = 5.0
 _TRIES = 2
+_GONE = "The citations of the answer could not be found: the process that matches them ended."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class CitingProcess:
         self._patience = patience_seconds
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._child: tuple[SpawnProcess, Connection] | None = None
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="citing", daemon=True)
 
     def start(self) -> None:
@@ -68,6 +70,8 @@ class CitingProcess:
         self._tasks.put(_Task(tenant_id, document_id, None, concurrent.futures.Future()))
 
     def find(self, tenant_id: str, document_id: str, answer: str) -> Evidence:
+        if self._closed.is_set():
+            raise InternalFailure(_GONE)
         future: concurrent.futures.Future[Evidence | None] = concurrent.futures.Future()
         self._tasks.put(_Task(tenant_id, document_id, answer, future))
         found = future.result()
@@ -75,16 +79,22 @@ class CitingProcess:
         return found
 
     def close(self) -> None:
-        """End the child. Nothing may be asked of it afterwards."""
+        """End the child; what is asked or under way then fails."""
+        self._closed.set()
         self._tasks.put(None)
+        # The thread may wait for the child, which makes it see the end of it.
+        child = self._child
+        if child is not None:
+            child[0].kill()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_SECONDS)
-        self._kill()
 
     # -- on the thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._spawn()
+        # Ready before the first answer is; a machine that cannot start it now may when it is needed.
+        with contextlib.suppress(OSError):
+            self._spawn()
         while (task := self._tasks.get()) is not None:
             try:
                 task.future.set_result(self._do(task))
@@ -92,9 +102,12 @@ class CitingProcess:
                 if task.answer is None:
                     log.warning("citations_not_prepared", document=task.document_id, error=type(error).__name__)
                 task.future.set_exception(error)
+        self._kill()
 
     def _do(self, task: _Task) -> Evidence | None:
         for _ in range(_TRIES):
+            if self._closed.is_set():
+                break
             child, connection = self._child or self._spawn()
             try:
                 connection.send((task.tenant_id, task.document_id, task.answer))
@@ -108,7 +121,7 @@ class CitingProcess:
                 child.join(1.0)
                 log.warning("citing_died", document=task.document_id, status=child.exitcode)
             self._kill()
-        raise InternalFailure("The citations of the answer could not be found: the process that matches them ended.")
+        raise InternalFailure(_GONE)
 
     def _spawn(self) -> tuple[SpawnProcess, Connection]:
         context = multiprocessing.get_context("spawn")

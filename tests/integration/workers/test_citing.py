@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -120,3 +121,44 @@ def test_nothing_is_left_after_close(citing: CitingProcess, document: str):
     served = child()
     citing.close()
     assert not served.is_running() or served.status() == psutil.STATUS_ZOMBIE
+
+
+def test_closing_ends_what_is_under_way(citing: CitingProcess, document: str):
+    citing.find(DEFAULT_TENANT, document, ANSWER)
+    os.kill(child().pid, signal.SIGSTOP)
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            citing.find(DEFAULT_TENANT, document, ANSWER)
+        except InternalFailure as error:
+            failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.2)
+    citing.close()
+    asking.join(timeout=5)
+    assert len(failed) == 1
+    with pytest.raises(InternalFailure):
+        citing.find(DEFAULT_TENANT, document, ANSWER)
+    assert not [
+        p
+        for p in psutil.Process().children()
+        if p.status() != psutil.STATUS_ZOMBIE and "spawn_main" in " ".join(p.cmdline())
+    ]
+
+
+def test_a_machine_that_cannot_start_it_fails_the_answer_and_not_the_worker(
+    citing: CitingProcess, document: str, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    citing.find(DEFAULT_TENANT, document, ANSWER)
+    with monkeypatch.context() as without:
+        without.setattr("multiprocessing.context.SpawnProcess.start", refuse)
+        child().kill()
+        with pytest.raises((InternalFailure, OSError)):
+            citing.find(DEFAULT_TENANT, document, ANSWER)
+    assert citing.find(DEFAULT_TENANT, document, ANSWER).citations

@@ -30,7 +30,7 @@ def start(database: Database, folder: OffloadFolder) -> OffloadKeeper:
     with database.write() as session:
         now = database.now(session)
         row = WorkerRow(
-            id=keeper.worker_id,
+            id=named(keeper),
             kind="engine",
             state="ready",
             tiers=["8k"],
@@ -41,6 +41,11 @@ def start(database: Database, folder: OffloadFolder) -> OffloadKeeper:
         )
         workers.beat(session, now, row)
     return keeper
+
+
+def named(keeper: OffloadKeeper) -> str:
+    assert keeper.worker_id is not None
+    return keeper.worker_id
 
 
 def compute(database: Database, worker_id: str, *, state: str = "warm") -> str:
@@ -63,25 +68,25 @@ def shown(database: Database, worker_id: str) -> dict[str, str]:
 
 def test_the_next_worker_shows_what_the_last_one_computed(database: Database, folder: OffloadFolder):
     first = start(database, folder)
-    assert first.restore() == 0
-    warm, given_up, deleted = [compute(database, first.worker_id) for _ in range(3)]
-    compute(database, first.worker_id, state="warming")
+    warm, given_up, deleted = [compute(database, named(first)) for _ in range(3)]
+    compute(database, named(first), state="warming")
     first()
     with database.write() as session:
-        workers.leave(session, first.worker_id)
+        workers.leave(session, named(first))
         row = session.get(PrefixRow, given_up)
         assert row is not None
         row.cache_epoch += 1
         session.add(row)
         session.delete(session.get(PrefixRow, deleted))
     second = start(database, folder)
-    assert second.restore() == 1
-    assert shown(database, second.worker_id) == {warm: "warm_disk"}
+    second()
+    assert shown(database, named(second)) == {warm: "warm_disk"}
+    assert set(folder.read_held()) == {warm}
 
 
 def test_two_workers_of_one_folder_note_both(database: Database, folder: OffloadFolder):
     a, b = start(database, folder), start(database, folder)
-    mine, other = compute(database, a.worker_id), compute(database, b.worker_id)
+    mine, other = compute(database, named(a)), compute(database, named(b))
     a()
     b()
     assert set(folder.read_held()) == {mine, other}
@@ -90,6 +95,6 @@ def test_two_workers_of_one_folder_note_both(database: Database, folder: Offload
 def test_it_looks_now_and_then(database: Database, folder: OffloadFolder):
     keeper = start(database, folder)
     keeper()
-    compute(database, keeper.worker_id)
+    compute(database, named(keeper))
     keeper()
     assert folder.read_held() == {}
