@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlmodel import Session
 
 from service.api.shapes import Waiting
-from service.domain.admission import prefill_rate
+from service.domain.admission import rate_together
 from service.domain.placement import serving_tier
 from service.domain.tiers import TierTable
 from service.settings import Settings
@@ -55,8 +55,8 @@ class Fleet:
         return [w for w in self.workers if serving is not None and serving in w.tiers]
 
     def rate(self, tier: str) -> float | None:
-        """Measured prompt tokens a second of the workers of a tier."""
-        return prefill_rate(w.info for w in self.of_tier(tier))
+        """Prompt tokens a second that the workers of a tier compute together; None when none knows its own rate."""
+        return rate_together(w.info for w in self.of_tier(tier))
 
     def reading(self) -> Waiting | None:
         """What a document that is not being read yet waits for."""

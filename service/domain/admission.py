@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-DEFAULT_PREFILL_TOKENS_PER_SECOND = 1_000.0
-"""Assumed for a worker that has not measured its rate. A small CPU engine reaches about 300, one GPU 20,000 and more."""
+from service.domain.rates import DEFAULT_PREFILL_RATE, prefill_rate
+
 _LONGEST_RETRY_SECONDS = 3_600
 
 
-def prefill_rate(infos: Iterable[Mapping[str, Any]]) -> float | None:
-    """What the workers of a tier compute together, or None when none of them has measured it."""
-    rates = [float(rate) for info in infos if (rate := info.get("prefill_tokens_per_second"))]
-    return sum(rates) if rates else None
+def rate_together(infos: Iterable[Mapping[str, Any]]) -> float | None:
+    """What the workers of a tier compute together, or None when none of them knows its rate."""
+    known = [rate.tokens_per_second for info in infos if (rate := prefill_rate(info)).source != "default"]
+    return sum(known) if known else None
 
 
 def retry_after_seconds(queued_tokens: int, rate: float | None) -> int:
@@ -25,7 +25,7 @@ def retry_after_seconds(queued_tokens: int, rate: float | None) -> int:
 
     Args:
         queued_tokens: Tokens that wait in the tier.
-        rate: Measured rate of its workers; None: the stated default.
+        rate: Rate of its workers (``rate_together``); None: the stated default.
     """
-    seconds = math.ceil(queued_tokens / (rate or DEFAULT_PREFILL_TOKENS_PER_SECOND))
+    seconds = math.ceil(queued_tokens / (rate or DEFAULT_PREFILL_RATE))
     return max(1, min(seconds, _LONGEST_RETRY_SECONDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,21 +12,13 @@ from sqlmodel import Session, col, select
 
 from service.domain.jobs import JobState
 from service.domain.placement import WorkerLoad, choose_worker, serving_tier
+from service.domain.rates import prefill_rate
 from service.domain.tiers import TierTable
 from service.settings import JobSettings
 from service.store import workers
 from service.store.jobs import Doorbell, changed
 from service.store.maintenance import served_tiers
 from service.store.tables import DocumentRow, JobRow, ResidencyRow, WorkerRow
-
-DEFAULT_PREFILL_RATE = 5_000.0
-"""Tokens a second assumed of a worker that has not measured its own rate yet."""
-
-
-def prefill_rate(info: Mapping[str, Any]) -> float:
-    """Prompt tokens a second of a worker: measured, else what its profile expects, else the stated default."""
-    found = info.get("prefill_tokens_per_second") or info.get("expected_prefill_tokens_per_second")
-    return float(found or DEFAULT_PREFILL_RATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +170,7 @@ class Placer:
                 id=worker.id,
                 backlog=backlog.get(worker.id, (0, 0))[0],
                 holds=worker.id in holders,
-                prefill_rate=prefill_rate(worker.info),
+                prefill_rate=prefill_rate(worker.info).tokens_per_second,
                 waiting=backlog.get(worker.id, (0, 0))[1],
                 places=int(worker.info.get("places") or 1),
             )

@@ -16,12 +16,12 @@ import structlog
 
 from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
+from service.domain.rates import DEFAULT_PREFILL_RATE
 from service.domain.turns import engine_turn
 from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
 from service.store import documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease, succeed
-from service.store.placement import DEFAULT_PREFILL_RATE
 from service.store.prefixes import Prefix
 from service.store.questions import Answered
 from service.store.tables import DocumentRow, QuestionRow

@@ -17,10 +17,10 @@ from service.api.openapi import ESTIMATE_BODY, problems
 from service.api.services import Services, ServicesDep
 from service.api.shapes import reply
 from service.domain.documents import DocumentStatus, NewDocument
+from service.domain.rates import prefill_rate
 from service.errors import EstimateNotFinished, NoIngestWorker, document_error
 from service.store import estimates
 from service.store.blobs import Incoming
-from service.store.placement import DEFAULT_PREFILL_RATE
 
 router = APIRouter(prefix="/v1/documents", tags=["documents"])
 
@@ -120,13 +120,12 @@ def _result(
 
 def _first_token(fleet: Fleet, tier: str, tokens: int) -> FirstToken:
     """One worker computes a prefix, so the rate is the mean of those that would take it, not their sum."""
-    measured = [float(rate) for worker in fleet.of_tier(tier) if (rate := worker.info.get("prefill_tokens_per_second"))]
-    rate = mean(measured) if measured else DEFAULT_PREFILL_RATE
+    serving = fleet.of_tier(tier)
+    rates = [prefill_rate(worker.info) for worker in serving] or [prefill_rate({})]
+    source = min((rate.source for rate in rates), key=("measured", "expected", "default").index)
+    rate = mean(r.tokens_per_second for r in rates if r.source == source)
     return FirstToken(
-        seconds=round(tokens / rate, 3),
-        prefill_tokens_per_second=rate,
-        rate="measured" if measured else "default",
-        served=bool(fleet.of_tier(tier)),
+        seconds=round(tokens / rate, 3), prefill_tokens_per_second=rate, rate=source, served=bool(serving)
     )
 
 

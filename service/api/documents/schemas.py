@@ -83,9 +83,10 @@ class FirstToken(BaseModel):
     """How long a question on a cold document would wait for its first token when nothing else runs."""
 
     seconds: float = Field(examples=[1.042])
-    prefill_tokens_per_second: float = Field(examples=[5000.0], description="Of one worker.")
-    rate: Literal["measured", "default"] = Field(
-        description="`measured` by live workers of the tier, or the `default` that placement assumes until they have."
+    prefill_tokens_per_second: float = Field(examples=[1000.0], description="Of one worker.")
+    rate: Literal["measured", "expected", "default"] = Field(
+        description="`measured` by live workers of the tier, `expected` of their model and device until they have, or the "
+        "`default` where no worker says either."
     )
     served: bool = Field(description="Whether a live worker would take it now.")
 

@@ -43,7 +43,9 @@ class TierOut(BaseModel):
     workers: list[str] = Field(description="Live workers of this tier.")
     adapters: list[str] = Field(description="LoRA adapters of its workers, for `adapter` of a question.")
     queued: Queued
-    prefill_tokens_per_second: float | None = Field(description="Measured by its workers, together.")
+    prefill_tokens_per_second: float | None = Field(
+        description="Of its workers together: measured, or what model and device promise until it is."
+    )
     quality: Quality | None = Field(description="Null until it was probed as it is served now.")
     warning: Trouble | None = Field(description="`recall_below_baseline` when it reads worse than it should.")
 

@@ -14,12 +14,12 @@ from sqlmodel import select
 from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
+from service.domain.rates import DEFAULT_PREFILL_RATE
 from service.errors import PasswordRequired
 from service.settings import Settings
 from service.store import estimates
 from service.store.blobs import BlobStore
 from service.store.database import Database
-from service.store.placement import DEFAULT_PREFILL_RATE
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
@@ -109,6 +109,17 @@ def test_the_first_token_is_told_from_the_measured_rate_of_one_worker(
     first = found["cold_first_token"]
     assert (first["prefill_tokens_per_second"], first["rate"], first["served"]) == (200.0, "measured", True)
     assert first["seconds"] == round(found["tokens"] / 200, 3)
+
+
+@pytest.mark.usefixtures("ingest")
+def test_until_a_rate_is_measured_the_workers_expectation_is_told(
+    client: TestClient, workers: Workers, read: ReadNext, meanwhile: Any
+) -> None:
+    workers.start(expected_prefill_tokens_per_second=250.0)
+    workers.start()
+    meanwhile(read)
+    first = estimate(client).json()["cold_first_token"]
+    assert (first["prefill_tokens_per_second"], first["rate"], first["served"]) == (250.0, "expected", True)
 
 
 @pytest.mark.usefixtures("ingest")
