@@ -122,10 +122,10 @@ def _first_token(fleet: Fleet, tier: str, tokens: int) -> FirstToken:
     """One worker computes a prefix, so the rate is the mean of those that would take it, not their sum."""
     serving = fleet.of_tier(tier)
     rates = [prefill_rate(worker.info) for worker in serving] or [prefill_rate({})]
-    source = min((rate.source for rate in rates), key=("measured", "expected", "default").index)
-    rate = mean(r.tokens_per_second for r in rates if r.source == source)
+    best = min(rates, key=lambda rate: ("measured", "expected", "default").index(rate.source))
+    rate = mean(r.tokens_per_second for r in rates if r.source == best.source)
     return FirstToken(
-        seconds=round(tokens / rate, 3), prefill_tokens_per_second=rate, rate=source, served=bool(serving)
+        seconds=round(tokens / rate, 3), prefill_tokens_per_second=rate, rate=best.source, served=bool(serving)
     )
 
 

@@ -165,11 +165,13 @@ def _sending(file: Path) -> Generator[tuple[str, _Counted]]:
     Raises:
         CommandFailed: It cannot be read.
     """
+    # File names are bytes; the service takes text.
+    name = os.fsencode(file.name).decode(errors="replace")
     try:
         with file.open("rb") as source, progress_bars() as bars:
-            task = bars.add_task("uploading", total=file.stat().st_size, note=file.name)
+            task = bars.add_task("uploading", total=file.stat().st_size, note=name)
             # The client declares the type that the name suggests, so that a renamed file is refused at once.
-            yield file.name, _Counted(source, partial(bars.advance, task))
+            yield name, _Counted(source, partial(bars.advance, task))
     except OSError as error:
         raise CommandFailed(Exit.FAILED, f"{file}: {error.strerror}.", code="unreadable_file") from error
 

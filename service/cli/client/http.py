@@ -86,6 +86,8 @@ class Api:
                 time.sleep(0.5)
             except httpx.HTTPError as error:
                 raise self._unreachable(error) from error
+            except UnicodeEncodeError as error:
+                raise CommandFailed(Exit.USAGE, "An argument is not UTF-8 text.", code="not_text") from error
             else:
                 return self._checked(response).json()
         raise AssertionError

@@ -430,3 +430,16 @@ def test_upload_of_a_new_version(stub: Stub, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert b'name="replaces"' in stub.asked[0].body
     assert "differs from page 2" in " ".join(result.stdout.split())
+
+
+def test_a_file_name_that_is_not_text_is_sent_as_text(stub: Stub, pdf: Path) -> None:
+    stub.answers = {"POST /v1/documents": (202, READING)}
+    odd = pdf.rename(pdf.with_name("na\udce9me.pdf"))
+    assert run(stub, "upload", str(odd), "--no-wait").exit_code == 0
+    assert 'filename="na\ufffdme.pdf"'.encode() in stub.asked[0].body
+
+
+def test_an_argument_that_is_not_text_is_wrong_usage(stub: Stub) -> None:
+    result = run(stub, "ask", DOC, "caf\udce9?", "--json")
+    assert (result.exit_code, only_json(result)["error"]["code"]) == (2, "not_text")
+    assert stub.asked == []
