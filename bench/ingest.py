@@ -45,9 +45,9 @@ from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.tables import DEFAULT_TENANT
 from service.tokens.prompt import PromptEncoder
+from workers.attempt import Attempt
 from workers.ingest.reading import ReadLimits, ReadOptions, read_document
 from workers.read_job import DocumentReader
-from workers.runtime import Attempt
 
 _WORD = re.compile(r"\w+")
 _POPPLER_SECONDS = 30

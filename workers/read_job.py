@@ -16,10 +16,11 @@ from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.placement import placer_for
 from service.tokens.prompt import PromptEncoder
+from workers.attempt import Attempt
 from workers.ingest import reading
 from workers.ingest.reading import PageText, ReadLimits, ReadOptions
 from workers.prefixing import tier_for_total
-from workers.runtime import Attempt, Runtime
+from workers.runtime import Runtime
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -2,8 +2,8 @@
 
 One runtime a process. Celery's threads call ``work()`` when a doorbell rings; it claims jobs in SQL until there is
 none for it. Threads of their own renew all leases in one statement, learn of cancellations, run the sweeps, and send
-webhooks, so that none of these waits for another. Handlers get an ``Attempt`` and either return (they recorded the success themselves, in one
-transaction with the result) or raise.
+webhooks, so that none of these waits for another. Handlers get an ``Attempt`` and either return (they recorded the
+success themselves, in one transaction with the result) or raise.
 """
 
 from __future__ import annotations
@@ -13,26 +13,24 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 import structlog
-from sqlalchemy import Row
 
-from service.domain.fairness import Shares
 from service.domain.ids import new_id
-from service.domain.jobs import Fail, JobKind, Priority
-from service.domain.placement import claimable_tiers
+from service.domain.jobs import Fail, JobKind
 from service.errors import DatabaseUnavailable, EngineDied, InternalFailure, LongreadError
 from service.jobqueue import doorbell
 from service.jobqueue.doorbell import WINDOW, Bell
 from service.settings import Settings
-from service.store import claims, estimates, jobs, maintenance, placement, workers
+from service.store import estimates, jobs, maintenance, placement, workers
 from service.store.database import Database
-from service.store.jobs import INGEST_TIER, Lease, RetryPolicy
+from service.store.jobs import RetryPolicy
 from service.store.tables import WorkerRow
 from service.store.trimming import trim
+from workers.attempt import Attempt, Stopped
+from workers.claiming import Claimer
 from workers.webhooks.delivering import Deliverer
 
 log = structlog.stdlib.get_logger(__name__)
@@ -42,53 +40,6 @@ _STOP_POLL_SECONDS = 0.25
 _FORGET_AFTER_LEASES = 20.0
 # How long a drain waits until the attempts it stopped have recorded that.
 _RECORD_SECONDS = 5.0
-
-
-class Stopped(Exception):
-    """Raised inside a handler whose attempt shall not go on."""
-
-
-@dataclass(eq=False)
-class Attempt:
-    """One claimed job on its way through this process.
-
-    Attributes:
-        lease: The claim.
-        reason: Why it shall stop: ``asked`` (cancel or deadline), ``lost`` (the lease ran out), ``drain`` or
-            ``engine_dead``.
-    """
-
-    lease: Lease
-    reason: str | None = None
-    _event: threading.Event = field(default_factory=threading.Event)
-    _callbacks: list[Callable[[], None]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def should_stop(self) -> bool:
-        return self._event.is_set()
-
-    def check(self) -> None:
-        """Raise ``Stopped`` when the attempt shall not go on."""
-        if self._event.is_set():
-            raise Stopped(self.reason)
-
-    def on_stop(self, callback: Callable[[], None]) -> None:
-        """Call this from a maintenance thread when the attempt shall stop; at once if it shall already."""
-        with self._lock:
-            if not self._event.is_set():
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def stop(self, reason: str) -> None:
-        with self._lock:
-            if self._event.is_set():
-                return
-            self.reason = reason
-            self._event.set()
-            callbacks = list(self._callbacks)
-        for callback in callbacks:
-            callback()
 
 
 Handler = Callable[[Attempt], None]
@@ -137,18 +88,15 @@ class Runtime:
         self.chores = chores
         self.policy = RetryPolicy(settings.jobs.max_attempts, settings.jobs.max_engine_deaths)
         self.measured: Callable[[], dict[str, Any]] = dict
-        self.served: set[str] = set(tiers)
-        self._has_peers = False
         self.dead = threading.Event()
         self._draining = threading.Event()
         self._closed = threading.Event()
         self._held: dict[tuple[str, int], Attempt] = {}
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
-        self._table = settings.tier_table()
-        self._placer = placement.placer_for(settings.jobs, self._table)
-        self._shares = Shares()
-        self._waiting_tenants: list[str] = []
+        self._claimer = Claimer(
+            settings, database, bell, worker_id=self.id, kind=kind, tiers=self.tiers, kinds=handlers, places=places
+        )
         self._started_at = None
         self._redis = redis.Redis.from_url(settings.broker.url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._deliverer = Deliverer(settings.webhooks, database)
@@ -216,6 +164,11 @@ class Runtime:
             self.dead.set()
 
     @property
+    def served(self) -> set[str]:
+        """Tiers that live workers serve."""
+        return self._claimer.served
+
+    @property
     def in_flight(self) -> int:
         return len(self._held)
 
@@ -241,53 +194,15 @@ class Runtime:
 
     def _claim_next(self) -> Attempt | None:
         with self._lock:
-            suspect = any(a.lease.engine_deaths for a in self._held.values())
-            batch = sum(a.lease.priority >= Priority.BATCH for a in self._held.values())
-            tenants = self._shares.order(self._waiting_tenants, time.monotonic())
-        kept: list[jobs.Doorbell] = []
-        try:
-            with self.database.write() as session:
-                now = self.database.now(session)
-
-                def elsewhere(job: Row[Any]) -> bool:
-                    left = self._placer.elsewhere(session, now, job, self.id)
-                    kept.extend(left)
-                    return bool(left)
-
-                lease = claims.claim_next(
-                    session,
-                    now,
-                    worker_id=self.id,
-                    kinds=self.handlers,
-                    tiers=self._claimable(),
-                    lease_seconds=self.settings.jobs.lease_seconds,
-                    include_batch=batch < max(1, int(self.places * self.settings.jobs.batch_share)),
-                    include_suspects=not suspect,
-                    tenants=tenants,
-                    elsewhere=elsewhere if self._has_peers else None,
-                    claimed=(lambda job: kept.extend(self._placer.keep_together(session, now, job, self.id)))
-                    if self._has_peers
-                    else None,
-                )
-        except DatabaseUnavailable as error:
-            log.warning("claim_failed", error=error.detail)
-            return None
-        if kept:
-            self.bell.ring(kept, self.served)
+            held = [attempt.lease for attempt in self._held.values()]
+        lease = self._claimer.next(held)
         if lease is None:
             return None
         # After the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
         attempt = Attempt(lease)
         with self._lock:
             self._held[lease.job_id, lease.attempt] = attempt
-            self._shares.note(lease.tenant_id, lease.tokens, time.monotonic())
-        log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
         return attempt
-
-    def _claimable(self) -> list[str]:
-        if self.kind != "engine":
-            return self.tiers
-        return claimable_tiers(self._table, self.tiers, self.served)
 
     def _run(self, attempt: Attempt) -> None:
         lease = attempt.lease
@@ -402,11 +317,7 @@ class Runtime:
                 lease_seconds=self.settings.jobs.lease_seconds,
             )
             alive = workers.live(session, now, within_seconds=self.settings.jobs.lease_seconds)
-            waiting = claims.waiting_tenants(session, self._claimable())
-        with self._lock:
-            self._waiting_tenants = waiting
-        self.served = maintenance.served_tiers(alive) - {INGEST_TIER}
-        self._has_peers = sum(worker.kind == "engine" for worker in alive) > 1
+            self._claimer.look(session, alive)
         for key, attempt in mine.items():
             if key not in held:
                 attempt.stop("lost")
@@ -449,6 +360,6 @@ class Runtime:
 
     def _work_without_bells(self, waiting: Mapping[str, int]) -> None:
         """Claim on threads of our own while no bell reaches this process: jobs wait for workers, not for Redis."""
-        mine = sum(waiting.get(tier, 0) for tier in self._claimable())
+        mine = sum(waiting.get(tier, 0) for tier in self._claimer.tiers)
         for _ in range(min(mine, self.places - self.in_flight)):
             threading.Thread(target=self.work, name="no-bells", daemon=True).start()

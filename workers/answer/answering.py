@@ -28,10 +28,11 @@ from service.store.tables import DocumentRow, QuestionRow
 from service.tokens.prompt import PromptEncoder
 from workers.answer.citing import Citer
 from workers.answer.meter import SpeedMeter
+from workers.attempt import Attempt
 from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
 from workers.engine.host import EngineHost
 from workers.prefixing import PrefixCache
-from workers.runtime import Attempt, Runtime
+from workers.runtime import Runtime
 
 log = structlog.stdlib.get_logger(__name__)
 

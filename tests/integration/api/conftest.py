@@ -19,8 +19,8 @@ from service.store.database import Database
 from service.tokens.prompt import PromptEncoder
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
+from workers.attempt import Attempt
 from workers.read_job import DocumentReader
-from workers.runtime import Attempt
 
 Serve = Callable[..., TestClient]
 ReadNext = Callable[[], str]

@@ -1,0 +1,134 @@
+"""Which jobs a worker process takes next: a claim with everything that it depends on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import structlog
+from sqlalchemy import Row
+from sqlmodel import Session
+
+from service.domain.fairness import Shares
+from service.domain.jobs import JobKind, Priority
+from service.domain.placement import claimable_tiers
+from service.errors import DatabaseUnavailable
+from service.jobqueue.doorbell import Bell
+from service.settings import Settings
+from service.store import claims, maintenance
+from service.store.database import Database
+from service.store.jobs import INGEST_TIER, Doorbell, Lease
+from service.store.placement import placer_for
+from service.store.tables import WorkerRow
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Claimer:
+    """A worker's claims. Its owner lets one thread claim at a time.
+
+    Args:
+        settings: The product's settings.
+        database: The process's.
+        bell: To ring for jobs that are kept for a worker.
+        worker_id: Who claims.
+        kind: ``ingest`` or ``engine``.
+        tiers: Tiers the worker serves.
+        kinds: Kinds of jobs it can do.
+        places: Jobs it runs at once.
+
+    Attributes:
+        served: Tiers that live workers served at the last look.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        bell: Bell,
+        *,
+        worker_id: str,
+        kind: str,
+        tiers: Sequence[str],
+        kinds: Collection[JobKind],
+        places: int,
+    ) -> None:
+        self.served: set[str] = set(tiers)
+        self._database = database
+        self._bell = bell
+        self._worker_id = worker_id
+        self._is_engine = kind == "engine"
+        self._tiers = list(tiers)
+        self._kinds = tuple(kinds)
+        self._lease_seconds = settings.jobs.lease_seconds
+        self._batch_places = max(1, int(places * settings.jobs.batch_share))
+        self._table = settings.tier_table()
+        self._placer = placer_for(settings.jobs, self._table)
+        self._lock = threading.Lock()
+        self._shares = Shares()
+        self._waiting: list[str] = []
+        self._has_peers = False
+
+    @property
+    def tiers(self) -> list[str]:
+        """Tiers whose jobs fall to this worker now."""
+        return claimable_tiers(self._table, self._tiers, self.served) if self._is_engine else self._tiers
+
+    def look(self, session: Session, alive: Collection[WorkerRow]) -> None:
+        """See who is alive and which tenants wait; done with each heartbeat."""
+        self.served = maintenance.served_tiers(alive) - {INGEST_TIER}
+        self._has_peers = self._is_engine and sum(worker.kind == "engine" for worker in alive) > 1
+        waiting = claims.waiting_tenants(session, self.tiers)
+        with self._lock:
+            self._waiting = waiting
+
+    def next(self, held: Collection[Lease]) -> Lease | None:
+        """Claim the best job there is for this worker; None when there is none, or the database is away.
+
+        Args:
+            held: What the worker runs.
+        """
+        kept: list[Doorbell] = []
+        try:
+            with self._database.write() as session:
+                lease = self._claim(session, held, kept)
+        except DatabaseUnavailable as error:
+            log.warning("claim_failed", error=error.detail)
+            return None
+        if kept:
+            self._bell.ring(kept, self.served)
+        if lease is not None:
+            with self._lock:
+                self._shares.note(lease.tenant_id, lease.tokens, time.monotonic())
+            log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
+        return lease
+
+    def _claim(self, session: Session, held: Collection[Lease], kept: list[Doorbell]) -> Lease | None:
+        now = self._database.now(session)
+        with self._lock:
+            tenants = self._shares.order(self._waiting, time.monotonic())
+
+        def elsewhere(job: Row[Any]) -> bool:
+            left = self._placer.elsewhere(session, now, job, self._worker_id)
+            kept.extend(left)
+            return bool(left)
+
+        def claimed(job: Row[Any]) -> None:
+            kept.extend(self._placer.keep_together(session, now, job, self._worker_id))
+
+        return claims.claim_next(
+            session,
+            now,
+            worker_id=self._worker_id,
+            kinds=self._kinds,
+            tiers=self.tiers,
+            lease_seconds=self._lease_seconds,
+            include_batch=sum(lease.priority >= Priority.BATCH for lease in held) < self._batch_places,
+            include_suspects=not any(lease.engine_deaths for lease in held),
+            tenants=tenants,
+            # With nobody else to leave a job to, neither is asked.
+            elsewhere=elsewhere if self._has_peers else None,
+            claimed=claimed if self._has_peers else None,
+        )
