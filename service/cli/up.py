@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.admin import open_database
+from service.cli.engines import EngineSpec, environments, parse_engine, waves
 from service.cli.output import JsonOption
 from service.cli.serve import refuse_open_door
 from service.cli.sockets import address, listen, port_of
 from service.cli.supervisor import programs
 from service.cli.supervisor.broker import embedded_broker
-from service.cli.supervisor.child import Child, Program
+from service.cli.supervisor.child import Child
 from service.cli.supervisor.lock import DataDirLock
 from service.cli.supervisor.supervisor import StopRequested, Supervisor
 from service.cli.supervisor.view import View, make_view
-from service.cli.worker import parse_tiers
 from service.errors import SettingsError
 from service.logs import configure_logs
 from service.settings import LogSettings, Settings, load_settings
@@ -30,15 +30,26 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of everything that is kept.")] = None,
-    tiers: Annotated[str, typer.Option(help="Tiers the engine serves, separated by commas.")] = "8k,32k",
-    engine: Annotated[bool, typer.Option("--engine/--no-engine", help="Run an engine worker.")] = True,
+    tiers: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TIERS[@GPUS]",
+            help="Tiers an engine worker serves, separated by commas, and its GPUs; once for each engine worker. "
+            "Left out: 8k,32k.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[bool, typer.Option("--engine/--no-engine", help="Run engine workers.")] = True,
     ingest: Annotated[bool, typer.Option("--ingest/--no-ingest", help="Run an ingest worker.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Run everything: broker, migrations, API, ingest worker and engine worker, until Ctrl-C.
+    """Run everything: broker, migrations, API, ingest worker and engine workers, until Ctrl-C.
 
     Processes that end are started again with growing delays; each writes DATA_DIR/logs/NAME.log. Ctrl-C (or SIGTERM)
     stops the API, lets the workers finish or give back their jobs, and ends; a second Ctrl-C kills.
+
+    Two GPUs with an engine each: --tiers 8k,32k,64k,128k@0 --tiers 8k,32k,64k,128k@1. One engine spread over both: @0,1.
+    Engines that share a GPU share its memory.
     """
     overrides: dict[str, Any] = {}
     if data_dir is not None:
@@ -47,12 +58,12 @@ def up(
     if http:
         overrides["http"] = http
     settings = load_settings(**overrides)
-    names = parse_tiers(tiers)
+    engines = [parse_engine(text) for text in tiers or ["8k,32k"]] if engine else []
     # The processes have log files of their own; here only warnings may break the line of states.
     configure_logs(LogSettings(level="warning", format="console"), process="up")
     view = make_view(json=json)
     try:
-        _Installation(settings, view).run(names, engine=engine, ingest=ingest)
+        _Installation(settings, view).run(engines, ingest=ingest)
     finally:
         view.close()
 
@@ -65,7 +76,7 @@ class _Installation:
         self._view = view
         self._data_dir = settings.data_dir.resolve()
 
-    def run(self, tiers: Sequence[str], *, engine: bool, ingest: bool) -> None:
+    def run(self, engines: Sequence[EngineSpec], *, ingest: bool) -> None:
         settings, view = self._settings, self._view
         lock = DataDirLock(self._data_dir)
         listener = listen(settings.http.host, settings.http.port)
@@ -85,13 +96,17 @@ class _Installation:
                         supervisor.until_ready(supervisor.start(broker))
                     migrate.upgrade(database)
                     refuse_open_door(settings, settings.http.host, database)
-                    wanted: list[Program] = []
-                    if ingest:
-                        wanted.append(programs.ingest_program(settings, database, env))
-                    if engine:
-                        wanted.append(programs.engine_program(settings, database, env, tiers))
                     api.append(supervisor.start(programs.api_program(url, listener.fileno(), env)))
-                    workers.extend(supervisor.start(program) for program in wanted)
+                    if ingest:
+                        workers.append(supervisor.start(programs.ingest_program(settings, database, env)))
+                    extras = environments(engines, settings.engine.gpu_memory_utilization)
+                    for wave in waves(engines):
+                        for n in wave:
+                            program = programs.engine_program(
+                                settings, database, env | extras[n], engines[n].tiers, n + 1
+                            )
+                            workers.append(supervisor.start(program))
+                        supervisor.until_ready(*api, *workers)
                     supervisor.until_ready(*api, *workers)
                     view.say("ready", f"longread is ready on {url}  (Ctrl-C stops it)", url=url)
                     supervisor.forever()

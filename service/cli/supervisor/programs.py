@@ -39,9 +39,12 @@ def ingest_program(settings: Settings, database: Database, env: Mapping[str, str
     return _worker("ingest", worker_argv("ingest"), settings, database, env)
 
 
-def engine_program(settings: Settings, database: Database, env: Mapping[str, str], tiers: Sequence[str]) -> Program:
-    """The worker that answers."""
-    return _worker("engine", worker_argv("engine", "--tiers", ",".join(tiers)), settings, database, env)
+def engine_program(
+    settings: Settings, database: Database, env: Mapping[str, str], tiers: Sequence[str], number: int = 1
+) -> Program:
+    """The worker that answers; the first of several is called ``engine``, the second ``engine-2``."""
+    name = "engine" if number == 1 else f"engine-{number}"
+    return _worker(name, worker_argv("engine", "--tiers", ",".join(tiers)), settings, database, env)
 
 
 def model_program(env: Mapping[str, str]) -> Program:
