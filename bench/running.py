@@ -87,5 +87,7 @@ def machine() -> dict[str, str | int | None]:
 def write_result(path: Path, result: dict[str, object]) -> None:
     """Write a result with the command and the machine it came from."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = "python -m " + " ".join([__import__("__main__").__spec__.name, *sys.argv[1:]])
+    # Folders of the machine at hand tell nobody anything.
+    arguments = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    command = "python -m " + " ".join([__import__("__main__").__spec__.name, *arguments])
     path.write_text(json.dumps({"command": command, "machine": machine(), **result}, indent=1) + "\n")

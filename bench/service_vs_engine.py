@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import os
 import random
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from bench.bare_engine import BareEngine, tuned_arguments
 from bench.load import Client, all_at_once, percentile, show, text_of
 from bench.running import installation, write_result
 from bench.shapes import QWEN25_7B, TINY, make_shape
@@ -107,65 +106,32 @@ def stored_prefixes(database: Database, ids: list[str]) -> list[list[int]]:
     return found
 
 
-async def straight_into_the_engine(
-    llm: Any, plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[int]]]
-) -> dict[str, Any]:
-    from vllm import SamplingParams  # noqa: TID251 - the bare engine is what is measured
-    from vllm.inputs import TokensPrompt  # noqa: TID251
-    from vllm.sampling_params import RequestOutputKind  # noqa: TID251
-
-    count = 0
-
-    async def one(prefix: list[int], n: int, output: int) -> dict[str, Any]:
-        nonlocal count
-        count += 1
-        ids = prefix + encoder.suffix([], QUESTION.format(n=n))
-        params = SamplingParams(max_tokens=output, temperature=0.0, output_kind=RequestOutputKind.DELTA)
-        started = time.perf_counter()
-        first: float | None = None
-        cached = tokens = 0
-        async for out in llm.generate(TokensPrompt(prompt_token_ids=ids), params, f"bare-{count}"):
-            if first is None and out.outputs[0].token_ids:
-                first = time.perf_counter() - started
-            tokens += len(out.outputs[0].token_ids)
-            cached = out.num_cached_tokens or cached
-        return {"first": first, "cached": cached, "prompt": len(ids), "output": tokens}
-
-    async def burst(pairs: list[tuple[list[int], int]]) -> dict[str, Any]:
-        started = time.perf_counter()
-        rows = await asyncio.gather(*[one(prefix, n, plan.output) for prefix, n in pairs])
-        wall = time.perf_counter() - started
-        firsts = [row["first"] for row in rows]
-        return {
-            "n": len(rows),
-            "wall_s": wall,
-            "req_s": len(rows) / wall,
-            "ttft_mean_s": sum(firsts) / len(firsts),
-            "ttft_p50_s": percentile(firsts, 0.5),
-            "ttft_p99_s": percentile(firsts, 0.99),
-            "cached_share": sum(r["cached"] for r in rows) / sum(r["prompt"] for r in rows),
-            "output_tokens": sum(r["output"] for r in rows),
-        }
-
+async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[int]]]) -> dict[str, Any]:
+    """The same prompts straight into an engine of the same profile."""
+    engine = BareEngine(tuned_arguments(plan.tiers))
+    suffixes = [encoder.suffix([], QUESTION.format(n=n)) for n in range(6)]
     result: dict[str, Any] = {"singles": []}
-    for _ in range(3):
-        await one(prompts["short"][0][:200], 0, 8)
-    for prefix in prompts["singles"]:
-        rows = [await one(prefix, n, 32) for n in range(6)]
-        row = {
-            "tokens": len(prefix),
-            "cold_first_s": rows[0]["first"],
-            "follow_up_first_s": percentile([r["first"] for r in rows[1:]], 0.5),
-            "cached": rows[1]["cached"],
-        }
-        result["singles"].append(row)
-        show("engine", row)
-    pairs = [(prefix, n) for prefix in prompts["many"] for n in range(plan.questions)]
-    for name in ("many_cold", "many_again"):
-        result[name] = await burst(pairs)
-        show(f"engine {name}", result[name])
-    result["short"] = await burst([(prefix, 0) for prefix in prompts["short"]])
-    show("engine short", result["short"])
+    try:
+        for _ in range(3):
+            await engine.ask(prompts["short"][0][:200], 8)
+        for prefix in prompts["singles"]:
+            rows = [await engine.ask(prefix + suffix, 32) for suffix in suffixes]
+            row = {
+                "tokens": len(prefix),
+                "cold_first_s": rows[0]["first"],
+                "follow_up_first_s": percentile([r["first"] for r in rows[1:]], 0.5),
+                "cached": rows[1]["cached"],
+            }
+            result["singles"].append(row)
+            show("engine", row)
+        many = [prefix + suffixes[n] for prefix in prompts["many"] for n in range(plan.questions)]
+        for name in ("many_cold", "many_again"):
+            result[name] = await engine.all_at_once(many, plan.output)
+            show(f"engine {name}", result[name])
+        result["short"] = await engine.all_at_once([p + suffixes[0] for p in prompts["short"]], plan.output)
+        show("engine short", result["short"])
+    finally:
+        engine.close()
     return result
 
 
@@ -185,30 +151,6 @@ def compare(service: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
             for s, e in zip(service["singles"], engine["singles"], strict=True)
         ],
     }
-
-
-async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[int]]]) -> dict[str, Any]:
-    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: TID251
-    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: TID251
-
-    from workers.engine.build import overrides_from
-    from workers.engine.device import detect_device
-    from workers.engine.profiles import derive_profile
-    from workers.engine.shape import ModelShape
-    from workers.engine.vllm_arguments import engine_arguments
-    from workers.engine.vllm_engine import installed_version
-
-    settings = load_settings()
-    table = settings.tier_table()
-    tiers = [table.get(name) for name in plan.tiers.split(",")]
-    profile = derive_profile(ModelShape.read(settings.model_dir), tiers, detect_device(), overrides_from(settings))
-    known = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-    arguments = engine_arguments(settings.model_dir, profile, installed_version(), known)
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-    try:
-        return await straight_into_the_engine(llm, plan, encoder, prompts)
-    finally:
-        llm.shutdown()
 
 
 def main() -> None:

@@ -1,0 +1,172 @@
+"""Several engine workers behind one API with a chosen placement, and documents stored as reading leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.load import Client
+from bench.running import free_port
+from service.domain.documents import DocumentStatus
+from service.domain.ids import new_id
+from service.settings import Settings
+from service.store import migrate, prefixes
+from service.store.database import Database
+from service.store.tables import DEFAULT_TENANT, DocumentRow, PageRow
+from service.tokens.prompt import PromptEncoder
+from tests.fixtures.servers import running_valkey
+
+PAGE = "The pump has a warranty of two years."
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Engine workers and what they serve.
+
+    Attributes:
+        workers: How many.
+        program: Module and arguments that start one.
+        tier: The tier of all documents.
+        env: Environment of every process.
+        worker_env: Environment of each worker, beside that; shorter than the workers means none for the rest.
+        start_seconds: How long the engines may take to start.
+    """
+
+    workers: int
+    program: tuple[str, ...]
+    tier: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    worker_env: Sequence[Mapping[str, str]] = ()
+    start_seconds: float = 120
+
+
+class Stack:
+    """One installation: API with a placement, and engine workers."""
+
+    def __init__(self, folder: Path, broker_url: str, model_dir: Path, fleet: Fleet, strategy: str) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._folder = folder
+        self._fleet = fleet
+        self._strategy = strategy
+        database = f"sqlite:///{folder / 'longread.db'}"
+        self._env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("LONGREAD_")},
+            "LONGREAD_DATA_DIR": str(folder),
+            "LONGREAD_DATABASE__URL": database,
+            "LONGREAD_BROKER__URL": broker_url,
+            "LONGREAD_MODEL__PATH": str(model_dir),
+            "LONGREAD_HTTP__PORT": self.url.rpartition(":")[2],
+            "LONGREAD_LIMITS__MIN_FREE_DISK_BYTES": "0",
+            **fleet.env,
+        }
+        self.database = Database(database)
+        migrate.upgrade(self.database)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start every process and wait until all workers are seen."""
+        self._spawn("api", {}, "bench.placed_api", "--strategy", self._strategy)
+        for number in range(self._fleet.workers):
+            env = dict(self._fleet.worker_env[number]) if number < len(self._fleet.worker_env) else {}
+            self._spawn(f"worker-{number}", env, *self._fleet.program, "--tiers", self._fleet.tier)
+        until = time.monotonic() + self._fleet.start_seconds
+        while time.monotonic() < until:
+            with contextlib.suppress(httpx.HTTPError):
+                if len(httpx.get(f"{self.url}/v1/workers").json()["data"]) == self._fleet.workers:
+                    return
+            if any(process.poll() is not None for process in self._processes):
+                break
+            time.sleep(0.2)
+        logs = "\n".join(p.read_text(errors="replace")[-2000:] for p in sorted(self._folder.glob("*.log")))
+        raise RuntimeError(f"the installation did not come up:\n{logs}")
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self.database.close()
+
+    def _spawn(self, name: str, env: Mapping[str, str], module: str, *arguments: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            argv = [sys.executable, "-m", module, *arguments]
+            self._processes.append(subprocess.Popen(argv, env={**self._env, **env}, stdout=log, stderr=log))
+
+    def store_documents(self, encoder: PromptEncoder, lengths: list[int], rng: random.Random) -> list[str]:
+        """Documents as reading leaves them, of random token ids behind the real system text."""
+        table = Settings().tier_table()
+        head, _ = encoder.prefix([encoder.page(1, PAGE)])
+        ids: list[str] = []
+        for length in lengths:
+            tokens = array("I", [*head, *rng.choices(range(200), k=length - len(head))])
+            fit = table.fit(length)
+            assert fit.tier == self._fleet.tier
+            with self.database.write() as session:
+                now = self.database.now(session)
+                prefix_id = prefixes.store(
+                    session, now, tenant_id=DEFAULT_TENANT, fingerprint=encoder.fingerprint, token_ids=tokens,
+                    page_starts=[len(head)],
+                )  # fmt: skip
+                document = new_id("doc")
+                row = DocumentRow(
+                    id=document, lineage_id=document, tenant_id=DEFAULT_TENANT, name="bench", content_type="text/plain",
+                    bytes=1, sha256=new_id("sha"), status=DocumentStatus.READY, pages=1, pages_done=1, tokens=length,
+                    tier=fit.tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id, created_at=now,
+                    ready_at=now,
+                )  # fmt: skip
+                session.add(row)
+                session.flush()
+                page = PageRow(
+                    document_id=document, number=1, tenant_id=DEFAULT_TENANT, text=PAGE, tokens=10, source="text",
+                    reader="bench",
+                )  # fmt: skip
+                session.add(page)
+            ids.append(document)
+        return ids
+
+
+async def load(
+    url: str, pairs: list[tuple[str, str]], clients: int, *, output: int
+) -> tuple[list[dict[str, Any]], float]:
+    """Ask all pairs in their order, so many at once. Returns the questions as answered, and the seconds it took."""
+    waiting = list(reversed(pairs))
+    answered: list[dict[str, Any]] = []
+    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+        client = Client(http)
+
+        async def ask() -> None:
+            while waiting:
+                document, question = waiting.pop()
+                answered.append(await client.ask(document, question, output=output))
+
+        started = time.perf_counter()
+        await asyncio.gather(*[ask() for _ in range(clients)])
+        return answered, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def running(model_dir: Path, fleet: Fleet, strategy: str) -> Generator[Stack]:
+    """An installation that is stopped at the end, whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="longread-bench-") as folder, running_valkey() as broker_url:
+        stack = Stack(Path(folder), broker_url, model_dir, fleet, strategy)
+        try:
+            stack.start()
+            yield stack
+        finally:
+            stack.stop()
