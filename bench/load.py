@@ -13,6 +13,26 @@ import httpx
 
 from service.tokens.prompt import PromptEncoder
 
+QUESTION = "What does the observer of the north jetty read from gauge number {n}, and who was there at ebb?"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of one run."""
+
+    lengths: tuple[int, ...]
+    documents: int
+    document_tokens: int
+    questions: int
+    short: int
+    short_tokens: int
+    output: int
+    tiers: str
+
+
+FULL = Plan((7_680, 31_744, 64_512, 126_000), 20, 24_000, 5, 100, 450, 128, "8k,32k,64k,128k")
+SMALL = Plan((1_500, 4_000), 3, 1_200, 2, 8, 300, 16, "8k,32k")
+
 WORDS = [
     "anchor",
     "basin",

@@ -18,9 +18,8 @@ from typing import Any
 
 import httpx
 
-from bench.load import Client, show, text_of
+from bench.load import QUESTION, Client, show, text_of
 from bench.running import installation, write_result
-from bench.service_vs_engine import QUESTION
 from bench.shapes import QWEN25_7B, make_shape
 from service.settings import load_settings
 from service.tokens.prompt import PromptEncoder

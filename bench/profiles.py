@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.bare_engine import BareEngine, tuned_arguments
-from bench.load import percentile, show
+from bench.load import FULL, SMALL, Plan, percentile, show
 from bench.running import write_result
-from bench.service_vs_engine import FULL, SMALL, Plan
 from bench.shapes import QWEN25_7B, TINY, make_shape
 
 _NEEDED = (

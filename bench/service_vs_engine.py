@@ -14,14 +14,13 @@ import asyncio
 import os
 import random
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from bench.bare_engine import BareEngine, tuned_arguments
-from bench.load import Client, all_at_once, percentile, show, text_of
+from bench.load import FULL, QUESTION, SMALL, Client, Plan, all_at_once, percentile, show, text_of
 from bench.running import installation, write_result
 from bench.shapes import QWEN25_7B, TINY, make_shape
 from service.settings import load_settings
@@ -29,26 +28,6 @@ from service.store import prefixes
 from service.store.database import Database
 from service.store.tables import DEFAULT_TENANT, DocumentRow
 from service.tokens.prompt import PromptEncoder
-
-QUESTION = "What does the observer of the north jetty read from gauge number {n}, and who was there at ebb?"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Sizes of one run."""
-
-    lengths: tuple[int, ...]
-    documents: int
-    document_tokens: int
-    questions: int
-    short: int
-    short_tokens: int
-    output: int
-    tiers: str
-
-
-FULL = Plan((7_680, 31_744, 64_512, 126_000), 20, 24_000, 5, 100, 450, 128, "8k,32k,64k,128k")
-SMALL = Plan((1_500, 4_000), 3, 1_200, 2, 8, 300, 16, "8k,32k")
 
 
 async def through_the_service(url: str, plan: Plan, encoder: PromptEncoder) -> tuple[dict[str, Any], dict[str, Any]]:
