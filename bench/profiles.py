@@ -7,7 +7,7 @@ follow-ups; 20 documents x 24k tokens x 5 questions at once, cold and again; 100
 asked one after the other while the longest document is read for the first time.
 
 ``defaults`` sets only what the length needs (max_model_len and YaRN). Each ``defaults with ...`` changes one of the
-profile's values; ``tuned`` has all of them; ``tuned, bf16 KV`` takes the KV type back.
+profile's values; ``tuned`` has all of them; ``tuned with bf16 KV`` takes the KV type back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VARIANTS: dict[str, tuple[str, ...] | None] = {
         "enable_chunked_prefill",
     ),
     "tuned": None,
-    "tuned, bf16 KV": None,
+    "tuned with bf16 KV": None,
 }
 
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="model folder whose tokenizer is used")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true", help="a tiny shape, to try the program on a CPU")
-    parser.add_argument("--only", help="variants, separated by commas without a space; left out: all", default="")
+    parser.add_argument("--only", help="variants, separated by commas; left out: all", default="")
     parser.add_argument("--variant", help="run this one in this process (internal)")
     arguments = parser.parse_args()
     plan = SMALL if arguments.tiny else FULL
