@@ -84,6 +84,8 @@ def _readable() -> tuple[str, ...]:
     """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
     root = sys.path[0]
     return (
+        # Packages may lie in folders that only a .pth file names.
+        *(path for path in sys.path[1:] if path != root),
         sys.prefix,
         sys.base_prefix + "/lib",
         f"{root}/workers",
