@@ -58,7 +58,7 @@ class BatchIn(BaseModel):
 
 
 class Counts(BaseModel):
-    """Items by state. ``total`` are those accepted; items of deleted documents are in no other count."""
+    """Items by state: all the others together are ``total``, those that were accepted."""
 
     total: int
     queued: int
@@ -66,12 +66,16 @@ class Counts(BaseModel):
     succeeded: int
     failed: int = Field(description="Those whose deadline passed among them.")
     cancelled: int
+    deleted: int = Field(description="Those that were deleted with their document or question, whatever they were.")
 
 
 class BatchOut(BaseModel):
     id: str = Field(examples=["batch_0198c0ffee0198c0ffee0198c0ffee01"])
     object: Literal["batch"] = "batch"
-    status: BatchStatus = Field(description="`succeeded` when any item did, `failed` when none did.")
+    status: BatchStatus = Field(
+        description="Ended: `cancelled` when you cancelled it or every item; otherwise `succeeded` when any item did, "
+        "`failed` when none did. Items that are deleted later do not change it."
+    )
     task: BatchTask
     counts: Counts
     cancel_requested: bool

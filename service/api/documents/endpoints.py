@@ -160,7 +160,8 @@ def delete_document(services: ServicesDep, tenant: TenantDep, document_id: Docum
     """Delete a document: its bytes, pages, questions, answers and prefix. Work on it is stopped."""
     with services.database.write() as session:
         services.database.exclusive(session, f"documents:{tenant}")
-        services.blobs.remove(tenant, documents.delete(session, tenant, document_id))
+        now = services.database.now(session)
+        services.blobs.remove(tenant, documents.delete(session, now, tenant, document_id))
     return Response(status_code=204)
 
 

@@ -81,7 +81,7 @@ def wait_for_batch(api: Api, batch_id: str, *, timeout_seconds: float) -> dict[s
 
         def seen(batch: dict[str, Any]) -> None:
             counts = batch["counts"]
-            done = counts["succeeded"] + counts["failed"] + counts["cancelled"]
+            done = counts["succeeded"] + sum(counts[end] for end in ("failed", "cancelled", "deleted"))
             note = f"{counts['running']} running, {counts['queued']} queued"
             if counts["failed"]:
                 note += f", {counts['failed']} failed"
