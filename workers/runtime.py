@@ -157,8 +157,11 @@ class Runtime:
         self._redis.close()
 
     def die(self, why: str) -> None:
-        """The engine is gone: claim nothing more and let the process end non-zero."""
-        if not self.dead.is_set():
+        """The engine is gone: claim nothing more and let the process end non-zero.
+
+        Once the worker has closed it does nothing: the engine is then ended on purpose.
+        """
+        if not self.dead.is_set() and not self._closed.is_set():
             log.error("worker_dies", worker=self.id, reason=why)
             self._draining.set()
             self.dead.set()

@@ -23,6 +23,7 @@ from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow, Q
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
+from workers import watchdog
 from workers.answer.answering import Answerer
 from workers.answer.citing import PageIndexes
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
@@ -190,3 +191,13 @@ def test_the_shorter_prefill_has_the_earlier_turn(bench: Bench):
         accepted = [job.created_at.timestamp() * 1000 for job in jobs]
     # The first had the whole document to compute; the second, only its own words.
     assert first.priority - accepted[0] > second.priority - accepted[1] >= -1
+
+
+def test_an_engine_that_is_ended_on_purpose_is_not_a_death(bench: Bench):
+    watching = watchdog.watch(bench.host, bench.runtime, watchdog.Patience(60.0, 60.0))
+    bench.runtime.close()
+    bench.host.shutdown()
+    # The watchdog looks at its next turn and finds the engine's loop gone.
+    watching.join(timeout=30)
+    assert not watching.is_alive()
+    assert not bench.runtime.dead.is_set()
