@@ -65,6 +65,7 @@ def progress(session: Session, batch_ids: Sequence[str]) -> dict[str, Progress]:
     started: dict[str, list[datetime]] = defaultdict(list)
     finished: dict[str, list[datetime]] = defaultdict(list)
     for batch_id, state, items, started_at, finished_at, is_deleted in session.connection().execute(found).all():
+        assert batch_id is not None
         if not is_deleted:
             counts[batch_id][state] = items
         ends[batch_id][state] = ends[batch_id].get(state, 0) + int(items)
@@ -95,6 +96,7 @@ def note_deleted(session: Session, now: datetime, *which: ColumnElement[bool]) -
     )
     noted: dict[tuple[str, str], dict[str, Any]] = {}
     for batch_id, tenant_id, state, started_at, finished_at in rows.all():
+        assert batch_id is not None
         ended = JobState(state) if JobState(state) in TERMINAL else JobState.CANCELLED
         note = noted.setdefault(
             (batch_id, ended),
