@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.api.questions.schemas import AnswerOut, QuestionText, Usage
-from service.api.shapes import Metadata, Trouble
+from service.api.shapes import Body, Metadata, Trouble
 from service.api.structured import JsonSchema
 from service.api.webhooks.schemas import RequestWebhook
 from service.domain.batches import BatchStatus, BatchTask
@@ -17,11 +17,10 @@ from service.domain.jobs import JobState
 DocumentRef = Annotated[str, Field(min_length=1, max_length=80)]
 
 
-class BatchIn(BaseModel):
+class BatchIn(Body):
     """Many questions accepted as one: each document summarised, or each document asked each question."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"task": "summarize", "documents": ["doc_0198c0ffee0198c0ffee0198c0ffee01"]},
