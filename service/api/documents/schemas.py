@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from service.api.paging import ListQuery
+from service.api.paging import ListQuery, NumberedListQuery
 from service.api.shapes import Body, Metadata, Text, Trouble, Waiting
 from service.domain.documents import DocumentStatus, OcrMode
 
@@ -191,9 +191,9 @@ class WaitQuery(BaseModel):
     wait: float | None = Field(default=None, ge=0, le=3600, description="Seconds; capped by the installation's limit.")
 
 
-class PageListQuery(ListQuery):
+class PageListQuery(NumberedListQuery):
     pass
 
 
-class VersionListQuery(ListQuery):
+class VersionListQuery(NumberedListQuery):
     pass
