@@ -17,7 +17,15 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from service import errors
-from service.errors import InvalidRequest, LongreadError, MethodNotAllowed, NotFound, RequestTooLarge, ServiceError
+from service.errors import (
+    InvalidRequest,
+    LongreadError,
+    MethodNotAllowed,
+    NotFound,
+    RequestStalled,
+    RequestTooLarge,
+    ServiceError,
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -179,4 +187,6 @@ def _of_http(request: Request, error: HTTPException) -> LongreadError:
         return MethodNotAllowed(f"This path does not take {request.method}.")
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return RequestTooLarge(str(error.detail))
+    if error.status_code == HTTPStatus.REQUEST_TIMEOUT:
+        return RequestStalled(str(error.detail))
     return InvalidRequest(str(error.detail))
