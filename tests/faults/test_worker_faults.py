@@ -128,7 +128,7 @@ def test_f20_other_signals(make_rig: MakeRig, sqlite_url: str, row: Row, long: b
         assert worker.wait() == 0, worker.tail()
         exits.append(time.monotonic() - at)
         row.times += 1
-        assert not rig.in_state(JobState.RUNNING)
-        assert all(job.attempt == job.free_attempts for job in rig.in_state(JobState.QUEUED))
+        # An answer takes 8 s, a drain 2: nothing has ended, and nothing waits for its lease to run out.
+        assert len(rig.in_state(JobState.QUEUED)) == 6
         rig.cancel_all()
     row.figures["exit s (max)"] = max(exits)
