@@ -7,6 +7,7 @@
     │   ├── QuotaReached        403  quota_reached
     │   ├── NotFound            404  not_found
     │   ├── MethodNotAllowed    405  method_not_allowed
+    │   ├── RequestStalled      408  request_stalled
     │   ├── UploadStalled       408  upload_stalled
     │   ├── Conflict            409  conflict
     │   ├── RequestTooLarge     413  request_too_large
@@ -153,6 +154,17 @@ class MethodNotAllowed(RequestError):
 
     code = "method_not_allowed"
     status = 405
+
+
+class RequestStalled(RequestError):
+    """The request's body stopped arriving.
+
+    Nothing was done. Send it again.
+    """
+
+    code = "request_stalled"
+    status = 408
+    retryable = True
 
 
 class UploadStalled(RequestError):

@@ -168,7 +168,7 @@ class JobSettings(_Group):
     max_engine_deaths: int = Field(default=2, ge=1)
     """Engines that may die under one job before it is quarantined."""
     drain_seconds: float = Field(default=120.0, ge=0)
-    """How long a stopping worker waits for its running jobs before it gives them back."""
+    """How long a stopping worker (also after Ctrl-C on ``longread up``) waits for its running jobs before it gives them back."""
     claim_window_seconds: float = Field(default=1.5, ge=0)
     """How long a job is kept for the worker that holds its document before any worker of the tier may take it."""
     max_affinity_wait_seconds: float = Field(default=10.0, gt=0)

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import structlog
-from celery import Celery
+from celery import Celery, bootsteps
 from celery import signals as celery_signals
 
 from service.jobqueue.names import RUN_TASK, tier_queue, worker_queue
@@ -31,7 +31,7 @@ _ENGINE_DEAD_STATUS = 70
 
 
 def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
-    """Consume until SIGTERM, SIGINT or the engine's death.
+    """Consume until SIGTERM, SIGINT, SIGQUIT, SIGHUP (unless it is ignored, as under nohup) or the engine's death.
 
     Args:
         app: The Celery application.
@@ -61,6 +61,7 @@ def run(app: Celery, runtime: Runtime, *, shutdown: Callable[[], None]) -> int:
         _start_thread(drain, "drain")
         _start_thread(_leave_in_any_case, "last-resort", runtime)
 
+    _drain_on_signals(app)
     celery_signals.worker_shutting_down.connect(on_shutdown, weak=False)
     celery_signals.setup_logging.connect(_keep_logs, weak=False)
     _start_thread(_stop_when_dead, "watch-engine", runtime)
@@ -92,6 +93,36 @@ def end_children() -> None:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def _drain_on_signals(app: Celery) -> None:
+    """Drain on each of these signals, from now on.
+
+    Celery's own handlers come late: the process claims by then, and what is not handled would end it with its jobs in
+    hand. And those for SIGQUIT and SIGHUP would end tasks, which the threads pool cannot, or restart the process; neither
+    drains, and the process would go on claiming for as long as anything waits.
+    """
+    early = threading.Event()
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+    def note(*_: Any) -> None:
+        early.set()
+
+    def terminate(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Signals(bootsteps.StartStopStep):
+        # Started after Celery has set its handlers, and on the main thread.
+        def start(self, parent: Any) -> None:
+            del parent
+            signal.signal(signal.SIGQUIT, terminate)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else terminate)
+            if early.is_set():
+                terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, *(() if ignored else (signal.SIGHUP,))):
+        signal.signal(number, note)
+    app.steps["worker"].add(Signals)
 
 
 def _keep_logs(**_: Any) -> None:

@@ -129,8 +129,11 @@ class Runtime:
         for, and the jobs under it are failed attempts.
         """
         self._draining.set()
-        self._beat_or_log()
         until = time.monotonic() + wait_seconds
+        # A claim that was begun before is not among the held ones yet, and would be neither waited for nor given back.
+        if self._claiming.acquire(timeout=max(wait_seconds, _RECORD_SECONDS)):
+            self._claiming.release()
+        self._beat_or_log()
         while self._held and time.monotonic() < until:
             time.sleep(0.05)
         with self._lock:
@@ -157,8 +160,11 @@ class Runtime:
         self._redis.close()
 
     def die(self, why: str) -> None:
-        """The engine is gone: claim nothing more and let the process end non-zero."""
-        if not self.dead.is_set():
+        """The engine is gone: claim nothing more and let the process end non-zero.
+
+        Once the worker has closed it does nothing: the engine is then ended on purpose.
+        """
+        if not self.dead.is_set() and not self._closed.is_set():
             log.error("worker_dies", worker=self.id, reason=why)
             self._draining.set()
             self.dead.set()

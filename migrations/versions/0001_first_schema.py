@@ -129,6 +129,24 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_workers_beat_at"), ["beat_at"], unique=False)
 
     op.create_table(
+        "deleted_items",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("batch_id", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("items", sa.Integer(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["batch_id"], ["batches.id"], name=op.f("fk_deleted_items_batch_id_batches"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_deleted_items")),
+    )
+    with op.batch_alter_table("deleted_items", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_deleted_items_batch_id"), ["batch_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_deleted_items_tenant_id"), ["tenant_id"], unique=False)
+
+    op.create_table(
         "documents",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("tenant_id", sa.String(), nullable=False),
@@ -405,6 +423,11 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_documents_lineage_id"))
 
     op.drop_table("documents")
+    with op.batch_alter_table("deleted_items", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_deleted_items_tenant_id"))
+        batch_op.drop_index(batch_op.f("ix_deleted_items_batch_id"))
+
+    op.drop_table("deleted_items")
     with op.batch_alter_table("workers", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_workers_beat_at"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from http import HTTPStatus
@@ -21,6 +22,8 @@ log = structlog.stdlib.get_logger("service.api.request")
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Longest JSON body: a batch of 10,000 documents takes 0.4 MB. Files are capped by their own limit."""
+STALLED_SECONDS = 30.0
+"""How long a client may send nothing of a JSON body that it has announced."""
 UPLOAD_PATHS = ("/v1/documents", "/v1/documents/estimate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -82,7 +85,9 @@ def _route(scope: Scope) -> str:
 
 
 class BodyLimit:
-    """Refuses bodies that are longer than any request but an upload may be, whatever Content-Length says."""
+    """Refuses bodies that are longer than any request but an upload may be, whatever Content-Length says, and such as
+    stop arriving: they would hold their connection for ever.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -96,11 +101,21 @@ class BodyLimit:
             error = RequestTooLarge(f"The body has {declared} bytes.", max_bytes=MAX_BODY_BYTES)
             await problem_response(error, scope["state"]["request_id"])(scope, receive, send)
             return
-        received = 0
+        received, whole = 0, False
 
         async def limited() -> Any:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            if whole:
+                # What comes then is the client's end, which a stream waits for.
+                return await receive()
+            try:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_TIMEOUT, f"Nothing of the body came for {STALLED_SECONDS:g} s."
+                ) from None
+            whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > MAX_BODY_BYTES:
                 # FastAPI lets this class alone through its reading of the body.

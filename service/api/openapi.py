@@ -15,7 +15,7 @@ _MEANING = {
     401: "The API key is missing or not valid.",
     403: "No key exists and the request is not from this machine, or the tenant may not store more (`quota`, `used`, `limit`).",
     404: "There is no such object in this tenant.",
-    408: "The upload stopped arriving.",
+    408: "The body stopped arriving.",
     409: "The object's state, or a request with the same Idempotency-Key, does not allow this now.",
     413: "Larger than this installation accepts.",
     415: "Not a kind of file that can be read.",
@@ -74,10 +74,13 @@ ESTIMATE_BODY = _body(_ESTIMATE_OPTIONS)
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error responses of an endpoint, each a problem document.
 
-    Where a key may be asked for (401), a request from elsewhere may be refused while there is none (403).
+    Where a key may be asked for (401), a request from elsewhere may be refused while there is none (403). A body that may
+    be too long (413) may also stop arriving (408).
     """
     if 401 in statuses:
         statuses = tuple(sorted({*statuses, 403}))
+    if 413 in statuses:
+        statuses = tuple(sorted({*statuses, 408}))
     return {
         status: {
             "model": Problem,

@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.errors import InvalidCursor
 
 T = TypeVar("T")
-_PLACE = re.compile(r"[a-z]+_[0-9a-f]{32}|[0-9]{1,10}")
+_ID = re.compile(r"[a-z]+_[0-9a-f]{32}")
+# Every database's integer takes nine digits, and no list is longer.
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class ListQuery(BaseModel):
@@ -26,11 +28,14 @@ class ListQuery(BaseModel):
 
     @property
     def after(self) -> str | None:
-        """The last place of the page before.
+        """Id of the last object of the page before.
 
         Raises:
-            InvalidCursor: It is not one that this service gave out.
+            InvalidCursor: It is not one that this service gave out for such a list.
         """
+        return self._place(_ID)
+
+    def _place(self, form: re.Pattern[str]) -> str | None:
         if self.cursor is None:
             return None
         try:
@@ -39,9 +44,23 @@ class ListQuery(BaseModel):
             ).decode()
         except (binascii.Error, ValueError) as error:
             raise InvalidCursor("The cursor is not one of this service.") from error
-        if not _PLACE.fullmatch(place):
-            raise InvalidCursor("The cursor is not one of this service.")
+        if not form.fullmatch(place):
+            raise InvalidCursor("The cursor is not one of this list.")
         return place
+
+
+class NumberedListQuery(ListQuery):
+    """The same for lists whose objects have numbers."""
+
+    @property
+    def after_number(self) -> int | None:
+        """Number of the last object of the page before.
+
+        Raises:
+            InvalidCursor: It is not one that this service gave out for such a list.
+        """
+        place = self._place(_NUMBER)
+        return int(place) if place is not None else None
 
 
 class Page(BaseModel, Generic[T]):

@@ -11,13 +11,21 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from service import errors
-from service.errors import InvalidRequest, LongreadError, MethodNotAllowed, NotFound, RequestTooLarge, ServiceError
+from service.errors import (
+    InvalidRequest,
+    LongreadError,
+    MethodNotAllowed,
+    NotFound,
+    RequestStalled,
+    RequestTooLarge,
+    ServiceError,
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -93,7 +101,7 @@ def install(app: FastAPI) -> None:
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return problem_response(_invalid(error.errors()), request_id_of(request))
+        return problem_response(_invalid(error.errors(), request.headers.get("content-type")), request_id_of(request))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -118,7 +126,19 @@ def invalid_field(field: str, message: str) -> InvalidRequest:
     return InvalidRequest(f"{field}: {message}", errors=[{"field": field, "message": message}])
 
 
-def _invalid(found: Sequence[Any]) -> LongreadError:
+def invalid_values(error: ValidationError) -> InvalidRequest:
+    """The error of values that only the endpoint can put into their model."""
+    return _of_fields(
+        [{"field": ".".join(map(str, e["loc"])) or "body", "message": _message(e)} for e in error.errors()]
+    )
+
+
+def _of_fields(fields: list[dict[str, str]]) -> InvalidRequest:
+    shown = "; ".join(f"{f['field']}: {f['message']}" for f in fields[:3])
+    return InvalidRequest(shown or "The request is not valid.", errors=fields)
+
+
+def _invalid(found: Sequence[Any], content_type: str | None) -> LongreadError:
     if any(error["loc"][:1] == ("path",) for error in found):
         # A malformed id names nothing that exists.
         return NotFound("There is no such object.")
@@ -128,11 +148,27 @@ def _invalid(found: Sequence[Any]) -> LongreadError:
         if error["type"] == "json_invalid":
             fields.append({"field": "body", "message": f"Not valid JSON: {error['ctx']['error']}."})
             continue
+        if isinstance(error["input"], bytes):
+            # FastAPI hands on unread what is not declared to be JSON.
+            fields.append({"field": "body", "message": _not_json(content_type)})
+            continue
         name = ".".join(place[1:]) or place[0]
-        message = error["msg"].removeprefix("Value error, ")
-        fields.append({"field": name, "message": message})
-    shown = "; ".join(f"{f['field']}: {f['message']}" for f in fields[:3])
-    return InvalidRequest(shown or "The request is not valid.", errors=fields)
+        fields.append({"field": name, "message": _message(error)})
+    return _of_fields(fields)
+
+
+def _not_json(content_type: str | None) -> str:
+    given = f"this body is declared as {content_type}" if content_type else "this body has no content type"
+    return f"JSON with the header `content-type: application/json` is expected; {given}."
+
+
+def _message(error: Any) -> str:
+    if error["type"] in ("too_long", "too_short") and isinstance(error["input"], str):
+        # Pydantic says "items" of a text whose length is checked beside something else.
+        kind, limit = ("most", "max_length") if error["type"] == "too_long" else ("least", "min_length")
+        has, limit = len(error["input"]), error["ctx"][limit]
+        return f"must have at {kind} {limit} characters; it has {has}"
+    return error["msg"].removeprefix("Value error, ")
 
 
 def _allowed(request: Request) -> list[str]:
@@ -151,4 +187,6 @@ def _of_http(request: Request, error: HTTPException) -> LongreadError:
         return MethodNotAllowed(f"This path does not take {request.method}.")
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return RequestTooLarge(str(error.detail))
+    if error.status_code == HTTPStatus.REQUEST_TIMEOUT:
+        return RequestStalled(str(error.detail))
     return InvalidRequest(str(error.detail))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 from fastapi import Path
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _METADATA_BYTES = 16 * 1024
+
+
+class Body(BaseModel):
+    """A JSON body. Unknown fields are refused, and a value has the type that is asked for: ``true`` is no number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Trouble(BaseModel):
@@ -59,6 +66,19 @@ def _id(kind: str) -> Any:
 DocumentId = Annotated[str, _id("doc")]
 QuestionId = Annotated[str, _id("q")]
 BatchId = Annotated[str, _id("batch")]
+
+
+def reference(kind: str) -> tuple[Any, ...]:
+    """What makes a string of a body or a query the id of an object; ``Annotated[str, *reference("q")]``."""
+    form = re.compile(rf"{kind}_[0-9a-f]{{32}}")
+    example = f"{kind}_0198c0ffee0198c0ffee0198c0ffee01"
+
+    def check(value: str) -> str:
+        if not form.fullmatch(value):
+            raise ValueError(f"must be an id such as {example}")
+        return value
+
+    return AfterValidator(check), Field(examples=[example], json_schema_extra={"pattern": f"^{form.pattern}$"})
 
 
 def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -128,6 +128,11 @@ class Watcher:
                 log.warning("watcher_cannot_read", watched=len(watches), error=error.detail)
                 await asyncio.sleep(_AWAY_SECONDS)
                 continue
+            except Exception:
+                # A defect here must not end the task: everybody who waits would wait for nothing.
+                log.exception("watcher_crashed", watched=len(watches))
+                await asyncio.sleep(_AWAY_SECONDS)
+                continue
             for key, watch in watches.items():
                 seen = states.get(key)
                 if not watch.known or seen != watch.seen:

@@ -21,7 +21,7 @@ class Exit(IntEnum):
 
 EPILOG = (
     "Exit codes: 0 done · 1 refused or failed · 2 wrong usage or settings · 3 the service cannot be reached · "
-    "4 the document, question or batch ended without success · 5 still running when the time was up · 130 interrupted. "
+    "4 the document, question or batch ended without success, or a webhook's receiver refused · 5 still running when the time was up · 130 interrupted. "
     'With --json exactly one JSON value (a stream: one a line) goes to standard output, errors as {"error": …}; '
     "everything meant for people goes to standard error."
 )

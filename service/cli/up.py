@@ -46,7 +46,8 @@ def up(
     """Run everything: broker, migrations, API, ingest worker and engine workers, until Ctrl-C.
 
     Processes that end are started again with growing delays; each writes DATA_DIR/logs/NAME.log. Ctrl-C (or SIGTERM)
-    stops the API, lets the workers finish or give back their jobs, and ends; a second Ctrl-C kills.
+    stops the API, waits for answers that run (LONGREAD_JOBS__DRAIN_SECONDS at most; what is left goes back into the
+    queue), and ends; a second Ctrl-C kills.
 
     Two GPUs with an engine each: --tiers 8k,32k,64k,128k@0 --tiers 8k,32k,64k,128k@1. One engine spread over both: @0,1.
     Engines that share a GPU share its memory.
@@ -111,7 +112,8 @@ class _Installation:
                     view.say("ready", f"longread is ready on {url}  (Ctrl-C stops it)", url=url)
                     supervisor.forever()
                 except StopRequested:
-                    view.say("stopping", "Stopping; a second Ctrl-C kills.")
+                    seconds = f"{settings.jobs.drain_seconds:g} s"
+                    view.say("stopping", f"Stopping; answers that run have {seconds}. A second Ctrl-C kills.")
                 finally:
                     # Closed before the API gets its signal, so that nobody connects to a service that is leaving.
                     listener.close()

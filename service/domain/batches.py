@@ -56,18 +56,19 @@ def plan(documents: Sequence[str], questions: Sequence[str]) -> Iterator[Item]:
 def status(counts: Mapping[str, int], *, cancelled: bool) -> BatchStatus:
     """What a batch is, from the states of its jobs.
 
-    ``succeeded`` when any item did (its counts and error say how many did not), ``failed`` when none did. A cancelled
-    batch is ``running`` until its last running item has stopped.
+    ``succeeded`` when any item did (its counts and error say how many did not), ``failed`` when none did and some
+    failed, ``cancelled`` when the batch or every item was. A cancelled batch is ``running`` until its last running item
+    has stopped.
 
     Args:
-        counts: Jobs by state.
+        counts: Items by state.
         cancelled: Whether its cancellation was asked for.
     """
     queued, running = counts.get(JobState.QUEUED, 0), counts.get(JobState.RUNNING, 0)
-    succeeded = counts.get(JobState.SUCCEEDED, 0)
+    succeeded, withdrawn = counts.get(JobState.SUCCEEDED, 0), counts.get(JobState.CANCELLED, 0)
     ended = sum(counts.values()) - queued - running
     if queued or running:
         return BatchStatus.RUNNING if running or ended else BatchStatus.QUEUED
-    if cancelled:
+    if cancelled or ended == withdrawn:
         return BatchStatus.CANCELLED
-    return BatchStatus.FAILED if ended and not succeeded else BatchStatus.SUCCEEDED
+    return BatchStatus.SUCCEEDED if succeeded else BatchStatus.FAILED

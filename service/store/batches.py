@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, update
-from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
@@ -17,15 +16,6 @@ from service.errors import LongreadError, NotFound
 from service.store import jobs
 from service.store.questions import NewQuestion
 from service.store.tables import BatchRow, DocumentRow, JobRow, QuestionRow
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Jobs of a batch by state; when the first of them started, and when the last ended (None while any is open)."""
-
-    counts: dict[str, int]
-    started_at: datetime | None
-    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +82,6 @@ def list_page(session: Session, tenant_id: str, *, limit: int, after: str | None
     if after is not None:
         statement = statement.where(col(BatchRow.id) < after)
     return list(session.exec(statement.order_by(col(BatchRow.id).desc()).limit(limit)).all())
-
-
-def progress(session: Session, batch_ids: Sequence[str]) -> dict[str, Progress]:
-    """Live counts of several batches in one query."""
-    # SQLModel's select takes four columns at most.
-    rows = session.connection().execute(
-        sql_select(
-            col(JobRow.batch_id),
-            col(JobRow.state),
-            func.count(),
-            func.min(col(JobRow.started_at)),
-            func.max(col(JobRow.finished_at)),
-        )
-        .where(col(JobRow.batch_id).in_(batch_ids))
-        .group_by(col(JobRow.batch_id), col(JobRow.state))
-    )
-    counts: dict[str, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
-    first: dict[str, datetime] = {}
-    last: dict[str, datetime] = {}
-    for batch_id, state, count, started_at, finished_at in rows.all():
-        if batch_id is None:
-            continue
-        counts[batch_id][state] = count
-        if started_at is not None:
-            first[batch_id] = min(started_at, first.get(batch_id, started_at))
-        if finished_at is not None:
-            last[batch_id] = max(finished_at, last.get(batch_id, finished_at))
-    done = {batch_id: set(states) <= {str(s) for s in TERMINAL} for batch_id, states in counts.items()}
-    return {b: Progress(counts[b], first.get(b), last.get(b) if done[b] else None) for b in batch_ids}
 
 
 def items(
@@ -239,16 +200,16 @@ def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> Ba
 
 
 def failed_items(session: Session, batch_id: str) -> list[tuple[QuestionRow, JobRow, DocumentRow]]:
-    """Items that ended without an answer and were not cancelled, in their order."""
+    """Items that ended without an answer and were not cancelled, in their order. Held until the transaction ends."""
+    failed = (col(JobRow.batch_id) == batch_id, col(JobRow.state).in_([str(JobState.FAILED), str(JobState.EXPIRED)]))
+    # Jobs before documents, as ``documents.delete`` locks them.
+    session.exec(select(JobRow.id).where(*failed).order_by(col(JobRow.id)).with_for_update()).all()
     return list(
         session.exec(
             select(QuestionRow, JobRow, DocumentRow)
             .join(JobRow, col(JobRow.question_id) == col(QuestionRow.id))
             .join(DocumentRow, col(DocumentRow.id) == col(QuestionRow.document_id))
-            .where(
-                col(QuestionRow.batch_id) == batch_id,
-                col(JobRow.state).in_([str(JobState.FAILED), str(JobState.EXPIRED)]),
-            )
+            .where(*failed)
             .order_by(col(QuestionRow.item))
             # As in ``documents.get``: what becomes of the new jobs depends on their documents' states.
             .with_for_update(read=True, of=DocumentRow)

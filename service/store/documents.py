@@ -18,14 +18,14 @@ from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.domain.tiers import Fit
 from service.errors import DocumentError, NotFound
-from service.store import jobs, versions
+from service.store import jobs, tally, versions
 from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
 
 NO_QUOTA = Quota()
 
 
-def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = False) -> DocumentRow:
+def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = False, change: bool = False) -> DocumentRow:
     """The document.
 
     Args:
@@ -35,12 +35,13 @@ def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = Fals
         hold: Let nobody change or delete it until the transaction ends (PostgreSQL; on SQLite a write has no company).
             Whoever queues a job by the document's state must: a job that is to wait for a document whose reading
             ends at the same moment would wait for ever.
+        change: With ``hold``: let nobody else hold it either.
 
     Raises:
         NotFound: There is none of this id in this tenant.
     """
     statement = _of(tenant_id).where(col(DocumentRow.id) == document_id)
-    row = session.exec(statement.with_for_update(read=True) if hold else statement).first()
+    row = session.exec(statement.with_for_update(read=not change) if hold else statement).first()
     if row is None:
         raise NotFound(f"There is no document {document_id!r}.")
     return row
@@ -278,17 +279,21 @@ def page_texts(session: Session, tenant_id: str, document_id: str) -> list[PageR
     )
 
 
-def delete(session: Session, tenant_id: str, document_id: str) -> str:
+def delete(session: Session, now: datetime, tenant_id: str, document_id: str) -> str:
     """Delete a document with its pages, questions, jobs, and its prefix unless another document shares it.
 
     Other versions of it stay and are linked to each other.
 
-    A job that runs loses its row, so its worker stops it at its next heartbeat.
+    A job that runs loses its row, so its worker stops it at its next heartbeat. Batches keep count of their items.
 
     Returns:
         The SHA-256 of the bytes, which the caller removes from the blob store after the commit.
     """
-    row = get(session, tenant_id, document_id)
+    mine = col(JobRow.document_id) == document_id
+    # Its jobs before itself, as whoever ends one of them locks them; then no other can be added, and all are counted.
+    session.exec(select(JobRow.id).where(mine).order_by(col(JobRow.id)).with_for_update()).all()
+    row = get(session, tenant_id, document_id, hold=True, change=True)
+    tally.note_deleted(session, now, mine)
     sha256, prefix_id = row.sha256, row.prefix_id
     versions.unlink(session, row)
     if prefix_id is not None:

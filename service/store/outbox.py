@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import bindparam, func, insert, or_
+from sqlalchemy import bindparam, insert, or_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -20,6 +20,7 @@ from service.domain import batches
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState
 from service.domain.webhooks import DeliveryState, Event, body
+from service.store import tally
 from service.store.tables import BatchRow, JobRow, QuestionRow, WebhookDeliveryRow, WebhookRow
 
 _OPEN = (str(JobState.QUEUED), str(JobState.RUNNING))
@@ -127,18 +128,13 @@ def announce_batches(session: Session, now: datetime) -> int:
     announced = 0
     for row in found:
         # Once more under the lock: a retry of failed items takes it too (``batches.replace_job``).
-        rows = session.connection().execute(
-            sql_select(col(JobRow.state), func.count())
-            .where(col(JobRow.batch_id) == row.id)
-            .group_by(col(JobRow.state))
-        )
-        counts: dict[str, int] = {state: count for state, count in rows.all()}  # noqa: C416 - rows are not plain tuples
-        if any(state in counts for state in _OPEN):
+        ends = tally.progress(session, [row.id])[row.id].ends
+        if any(state in ends for state in _OPEN):
             continue
         row.announced_at = now
         session.add(row)
         announced += 1
-        status = batches.status(counts, cancelled=row.cancelled_at is not None)
+        status = batches.status(ends, cancelled=row.cancelled_at is not None)
         data = {"id": row.id, "object": "batch", "status": str(status), "error_code": None}
         about = {"batch_id": row.id}
         made = _messages(

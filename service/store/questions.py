@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.errors import Conflict, InvalidFollows, NotFound
-from service.store import jobs
+from service.store import jobs, tally
 from service.store.placement import Placer
 from service.store.tables import DocumentRow, JobRow, QuestionRow
 
@@ -221,8 +221,10 @@ def progress(session: Session, question_ids: list[str]) -> list[tuple[str, JobSt
     return [(question_id, JobState(state), attempt) for question_id, state, attempt in rows if question_id is not None]
 
 
-def delete(session: Session, tenant_id: str, question_id: str) -> None:
+def delete(session: Session, now: datetime, tenant_id: str, question_id: str) -> None:
     """Delete a question with its answer and job. A job that runs loses its row, so its worker stops it.
+
+    A batch keeps count of its item.
 
     Raises:
         NotFound: There is none of this id in this tenant.
@@ -236,6 +238,12 @@ def delete(session: Session, tenant_id: str, question_id: str) -> None:
     ).first()
     if follower is not None:
         raise Conflict(f"Question {follower!r} continues it and is not answered yet.", question=follower)
+    # Its job before itself, as whoever ends it locks them; then it can get no other job, and the item is counted.
+    mine = col(JobRow.question_id) == question_id
+    session.exec(select(JobRow.id).where(mine).with_for_update()).all()
+    if session.exec(select(QuestionRow.id).where(col(QuestionRow.id) == question_id).with_for_update()).first() is None:
+        raise NotFound(f"There is no question {question_id!r}.")
+    tally.note_deleted(session, now, mine)
     session.delete(row)
 
 

@@ -144,6 +144,19 @@ class BatchRow(SQLModel, table=True):
     """When its end was written to the outbox; None while it runs, and again once failed items are retried."""
 
 
+class DeletedItemsRow(SQLModel, table=True):
+    """Items of a batch that were deleted together: how they had ended, and nothing of what they said."""
+
+    __tablename__: ClassVar[Any] = "deleted_items"
+    id: str = Field(primary_key=True)
+    tenant_id: str = Field(index=True)
+    batch_id: str = _cascade("batches.id")
+    state: str
+    items: int
+    started_at: datetime | None = _time()
+    finished_at: datetime | None = _time()
+
+
 class QuestionRow(SQLModel, table=True):
     """What was asked and what was answered. Its state is its job's state."""
 

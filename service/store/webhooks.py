@@ -95,6 +95,8 @@ def get(session: Session, tenant_id: str, webhook_id: str, *, hold: bool = False
     statement = select(WebhookRow).where(col(WebhookRow.id) == webhook_id, col(WebhookRow.tenant_id) == tenant_id)
     row = session.exec(statement.with_for_update() if hold else statement).first()
     if row is None:
+        if webhook_id == default_webhook_id(tenant_id):
+            raise NotFound("There is no webhook 'default' yet; a request that names a URL, or a new secret, makes it.")
         raise NotFound(f"There is no webhook {webhook_id!r}.")
     return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.faults.processes import PATIENCE_SECONDS
 from tests.faults.rig import Rig
 
 
@@ -20,6 +22,7 @@ class Client:
     def __init__(self, rig: Rig, *, timeout: float = 30.0) -> None:
         self._rig = rig
         self._http = httpx.Client(base_url=rig.api_url, timeout=timeout)
+        rig.at_close(self._http.close)
         self.seconds: list[float] = []
         self.failures: list[str] = []
 
@@ -85,8 +88,11 @@ class Followers:
     def __init__(self, rig: Rig, question_ids: list[str]) -> None:
         self._url = rig.api_url
         self.all = [Followed(question_id) for question_id in question_ids]
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="followers", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._following = self._loop.create_task(self._run())
+        self._thread = threading.Thread(target=self._follow_all, name="followers", daemon=True)
         self._thread.start()
+        rig.at_close(self.stop)
 
     def join(self, timeout: float = 120.0) -> list[Followed]:
         """Wait for every end."""
@@ -94,6 +100,16 @@ class Followers:
         open_ = [f.question_id for f in self.all if f.status is None]
         assert not open_, f"{len(open_)} event streams did not come to their end"
         return self.all
+
+    def stop(self) -> None:
+        """Give up what has not come to its end."""
+        with contextlib.suppress(RuntimeError):  # The loop is closed: all came to their end.
+            self._loop.call_soon_threadsafe(self._following.cancel)
+        self._thread.join(PATIENCE_SECONDS)
+
+    def _follow_all(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.get_loop().run_until_complete(self._following)
 
     async def _run(self) -> None:
         limits = httpx.Limits(max_connections=None)

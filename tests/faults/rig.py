@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from tests.fakes import ledger
 from tests.faults import audit
 from tests.faults.broker import Broker
 from tests.faults.nursery import Nursery
-from tests.faults.processes import Process, Worker, until
+from tests.faults.processes import PATIENCE_SECONDS, Process, Worker, until
+from tests.faults.proxy import Proxy
 
 TIERS = [
     {"name": "8k", "length_tokens": 8192, "reserve_tokens": 1536},
@@ -81,6 +83,7 @@ class Rig:
     Attributes:
         accepted: Ids of jobs whose acceptance was committed (or answered 202), in order.
         tenants: The tenant of each of them.
+        app: Sends messages straight to the broker.
     """
 
     def __init__(
@@ -120,11 +123,13 @@ class Rig:
             self.groups[name] = {**self.groups.get(name, {}), **group}
         self.settings = Settings(data_dir=data_dir or folder / "data", tiers=TIERS, **self.groups)  # type: ignore[arg-type]
         self.tiers = self.settings.tier_table()
-        self.database = Database(database_url, durable=True)
+        # What the test itself writes waits as long as the test does, also behind a lock that is held on purpose.
+        self.database = Database(database_url, durable=True, busy_timeout_seconds=PATIENCE_SECONDS)
         audit.install(database_url)
         self.encoder = PromptEncoder.load(model_dir, self.settings.model.system_text)
-        self._app = make_celery(self.settings.broker, publish_only=True)
-        self.bell = Bell(self._app, self.tiers)
+        self.app = make_celery(self.settings.broker, publish_only=True)
+        self.bell = Bell(self.app, self.tiers)
+        self._closing = contextlib.ExitStack()
         self.workers: list[Worker] = []
         self.apis: list[Process] = []
         self.api_port = free_port()
@@ -132,6 +137,13 @@ class Rig:
         self.tenants: dict[str, str] = {}
         self._asked = 0
         self._documents: dict[tuple[str, str], DocumentRow] = {}
+
+    def through_proxy(self) -> Proxy:
+        """Let the processes that are started from now on reach the broker through a proxy."""
+        proxy = Proxy(self.broker.port)
+        self.at_close(proxy.close)
+        self.groups["broker"] = {"url": f"redis://127.0.0.1:{proxy.port}/0"}
+        return proxy
 
     # -- processes ------------------------------------------------------------------------------------------------
 
@@ -172,6 +184,15 @@ class Rig:
     @property
     def running(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.status is None]
+
+    def keep(self, count: int) -> None:
+        """Start workers until so many run, as a supervisor would."""
+        for _ in range(count - len(self.running)):
+            self.start_worker(wait=False)
+
+    def draw(self, *spared: Worker | None) -> Worker:
+        """One of the running workers but these. If all others have ended, a new one, as a supervisor would start it."""
+        return self.random.choice([w for w in self.running if w not in spared] or [self.start_worker()])
 
     def start_api(self, **env: str) -> Process:
         """Start the API on the rig's port and wait until it answers."""
@@ -348,12 +369,17 @@ class Rig:
     def entries(self) -> list[ledger.Entry]:
         return ledger.read(self.ledger_path)
 
+    def at_close(self, close: Callable[[], object]) -> None:
+        """Call this when the test is over, however it ended: an open connection would be the next test's warning."""
+        self._closing.callback(close)
+
     def close(self) -> None:
+        self._closing.close()
         for process in [*self.workers, *self.apis]:
             if process.status is None:
                 process.thaw()
                 process.kill()
-        self._app.close()
+        self.app.close()
         self.broker.stop()
         self.database.close()
         audit.remove(self.settings.database_url)

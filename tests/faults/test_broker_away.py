@@ -71,7 +71,6 @@ def test_f04_redis_restart(make_rig: MakeRig, sqlite_url: str, row: Row, long: b
         for one in followers.join():
             assert one.text == one.answer
     rig.settle()
-    client.close()
     assert not client.failures
     assert {r.state for r in rig.rows()} <= {JobState.SUCCEEDED, JobState.CANCELLED}
     row.figures |= {
@@ -103,26 +102,21 @@ def test_f06_redis_halfopen(
 ) -> None:
     """No request hangs, no lease is lost for it, and the workers are back by themselves."""
     rig = make_rig(sqlite_url, fake=Fake(output_tokens=30, output_tokens_per_second=5.0))
-    proxy = Proxy(rig.broker.port)
-    try:
-        rig.groups["broker"] = {"url": f"redis://127.0.0.1:{proxy.port}/0"}
-        rig.start_workers(2)
-        rig.start_api()
-        client = Client(rig)
-        for _ in range(3):
-            client.ask()
-        until(lambda: sum(e.what == "started" for e in rig.entries()) == 3, "three running jobs")
-        client.seconds.clear()
-        end = fault(rig, proxy)
-        use_the_api(rig, client, 120.0 if long else 5.0)
-        row.figures["API max s"] = max(client.seconds)
-        end()
-        row.recovery.append(first_run_after(rig, ledger.now()))
-        row.times += 1
-        rig.settle()
-        client.close()
-    finally:
-        proxy.close()
+    proxy = rig.through_proxy()
+    rig.start_workers(2)
+    rig.start_api()
+    client = Client(rig)
+    for _ in range(3):
+        client.ask()
+    until(lambda: sum(e.what == "started" for e in rig.entries()) == 3, "three running jobs")
+    client.seconds.clear()
+    end = fault(rig, proxy)
+    use_the_api(rig, client, 120.0 if long else 5.0)
+    row.figures["API max s"] = max(client.seconds)
+    end()
+    row.recovery.append(first_run_after(rig, ledger.now()))
+    row.times += 1
+    rig.settle()
     assert not client.failures
     assert {r.state for r in rig.rows()} <= {JobState.SUCCEEDED, JobState.CANCELLED}
     lost = sum(move.after == "queued" for move in audit.moves(rig.database))

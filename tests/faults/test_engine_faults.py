@@ -72,8 +72,7 @@ def test_f15_poison_job(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool
         killer = rig.ask(1, poison)[0]
         beside += rig.ask(10)
         while rig.open_jobs():
-            for _ in range(2 - len(rig.running)):
-                rig.start_worker()
+            rig.keep(2)
             until(lambda: len(rig.running) < 2 or not rig.open_jobs(), "a death or the end")
         row.times += 1
         job = rig.rows([killer])[0]

@@ -56,7 +56,6 @@ def test_submit_beside_a_long_queue(make_rig: MakeRig, sqlite_url: str, row: Row
     rig.start_api()
     client = Client(rig)
     new = [client.ask() for _ in range(500 if long else 40)]
-    client.close()
     assert all(new), client.failures
     row.times = len(new)
     submit = client.seconds

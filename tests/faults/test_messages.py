@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import WINDOW
 from service.jobqueue.names import RUN_TASK, tier_queue
 from tests.faults import audit
 from tests.faults.conftest import MakeRig
-from tests.faults.proxy import Proxy
 from tests.faults.report import Row
 from tests.faults.rig import Fake, Rig
 
@@ -44,21 +42,19 @@ def test_f11_duplicate_delivery(make_rig: MakeRig, sqlite_url: str, row: Row, lo
     """Each message comes five times, in any order, and once more when its job is long done: one run a job."""
     rig = make_rig(sqlite_url, fake=QUICK)
     ids = rig.ask(300 if long else 30, ring=False)
-    app = make_celery(rig.settings.broker, publish_only=True)
     messages = ids * 5
     rig.random.shuffle(messages)
     for job_id in messages:
-        app.send_task(RUN_TASK, args=[job_id], queue=tier_queue("8k"), ignore_result=True)
+        rig.app.send_task(RUN_TASK, args=[job_id], queue=tier_queue("8k"), ignore_result=True)
         row.times += 1
     rig.start_workers(2)
     rig.settle()
     for job_id in ids:
-        app.send_task(RUN_TASK, args=[job_id], queue=tier_queue("8k"), ignore_result=True)
+        rig.app.send_task(RUN_TASK, args=[job_id], queue=tier_queue("8k"), ignore_result=True)
         row.times += 1
     with rig.broker.client() as client:
         while client.llen(tier_queue("8k")):
             time.sleep(0.05)
-    app.close()
     rig.assert_succeeded()
     assert extra_runs(rig) == 0
     row.figures["engine runs per job"] = len([e for e in rig.entries() if e.what == "started"]) / len(ids)
@@ -67,20 +63,16 @@ def test_f11_duplicate_delivery(make_rig: MakeRig, sqlite_url: str, row: Row, lo
 def test_f07_conn_reset_storm(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
     """Every connection to the broker is reset again and again: nothing runs twice for it."""
     rig = make_rig(sqlite_url, fake=QUICK)
-    proxy = Proxy(rig.broker.port)
-    try:
-        rig.groups["broker"] = {"url": f"redis://127.0.0.1:{proxy.port}/0"}
-        rig.start_workers(2)
-        until = time.monotonic() + (60 if long else 5)
-        cut = 0
-        while time.monotonic() < until:
-            rig.ask(4)
-            time.sleep(2.0 if long else 0.7)
-            cut += proxy.cut()
-            row.times += 1
-        row.figures |= {"connections cut": cut, "drained s after the last": rig.settle()}
-    finally:
-        proxy.close()
+    proxy = rig.through_proxy()
+    rig.start_workers(2)
+    until = time.monotonic() + (60 if long else 5)
+    cut = 0
+    while time.monotonic() < until:
+        rig.ask(4)
+        time.sleep(2.0 if long else 0.7)
+        cut += proxy.cut()
+        row.times += 1
+    row.figures |= {"connections cut": cut, "drained s after the last": rig.settle()}
     rig.assert_succeeded()
     row.figures["duplicate runs"] = extra_runs(rig)
     assert extra_runs(rig) == 0

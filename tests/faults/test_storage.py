@@ -147,7 +147,6 @@ def test_f09_disk_full(make_rig: MakeRig, small_disk: Path, row: Row, long: bool
         row.times += 1
         assert client.ask()
         rig.settle()
-    client.close()
     rig.assert_succeeded()
     assert set(refused) <= {202, 503}, refused
     with contextlib.closing(sqlite3.connect(small_disk / "longread.db")) as plain:

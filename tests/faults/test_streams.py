@@ -48,7 +48,6 @@ def test_f01_streams_of_a_killed_worker(make_rig: MakeRig, sqlite_url: str, row:
             assert one.text == one.answer
         assert sum(one.resets for one in told) >= len(hit) > 0
     rig.settle()
-    client.close()
 
 
 @pytest.mark.timeout(280)
@@ -75,7 +74,6 @@ def test_f10_api_restart_sse(make_rig: MakeRig, sqlite_url: str, row: Row, long:
         assert max(one.connections for one in told) >= 2
         row.recovery += [gap for one in told for gap in one.gaps]
     rig.settle()
-    client.close()
     row.figures |= {"streams": row.jobs or len(rig.accepted), "tokens missing or repeated": 0}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -110,3 +112,23 @@ def test_f20_rolling_deploy(rig: Rig, row: Row, long: bool) -> None:
     row.figures |= {"exit s (max)": max(exits), "given back": given_back, "attempts counted": len(penalised)}
     assert given_back
     assert not penalised
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP], ids=lambda number: number.name)
+def test_f20_other_signals(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool, number: signal.Signals) -> None:
+    """Whatever asks a worker to end drains it, also when it has only just begun: nothing more is claimed."""
+    rig = make_rig(sqlite_url, fake=Fake(output_tokens=40, output_tokens_per_second=5.0))
+    exits: list[float] = []
+    for _ in range(20 if long else 2):
+        worker = rig.start_worker()
+        rig.ask(6)
+        until(lambda w=worker: runs_of(rig, w.pid), "the worker at work", pause=0.02)
+        at = time.monotonic()
+        os.kill(worker.pid, number)
+        assert worker.wait() == 0, worker.tail()
+        exits.append(time.monotonic() - at)
+        row.times += 1
+        # An answer takes 8 s, a drain 2: nothing has ended, and nothing waits for its lease to run out.
+        assert len(rig.in_state(JobState.QUEUED)) == 6
+        rig.cancel_all()
+    row.figures["exit s (max)"] = max(exits)

@@ -29,11 +29,15 @@ def runs_of(rig: Rig, pid: int) -> list[Entry]:
 def at_work(rig: Rig, open_jobs: int, tenants: Sequence[str] = (DEFAULT_TENANT,), *, runs: int = 1) -> Worker:
     """One of the running workers, drawn, once it runs this many jobs.
 
-    Work is topped up meanwhile, because the others may be through with it before the drawn one takes its first.
+    Work is topped up meanwhile, because the others may be through with it before the drawn one takes its first. On a busy
+    machine the watchdog may end the drawn one by itself: another is drawn then.
     """
-    drawn = rig.random.choice(rig.running)
+    drawn = rig.draw()
 
     def works() -> bool:
+        nonlocal drawn
+        if drawn.status is not None:
+            drawn = rig.draw()
         rig.top_up(open_jobs, tenants)
         return len(runs_of(rig, drawn.pid)) >= runs
 

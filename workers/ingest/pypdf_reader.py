@@ -10,7 +10,7 @@ import mmap
 from typing import Any
 
 import pypdf
-from pypdf.errors import DependencyError, PyPdfError
+from pypdf.errors import PyPdfError
 
 from service.errors import DamagedFile, PasswordRequired, UnsupportedEncryption, WrongPassword
 from workers.ingest.streams import Mapped
@@ -38,7 +38,8 @@ class PypdfFile:
         try:
             self._reader = pypdf.PdfReader(stream, strict=False)
             self.encrypted = bool(self._reader.is_encrypted)
-        except (NotImplementedError, DependencyError) as problem:
+        except NotImplementedError as problem:
+            # A /Filter but /Standard, any /SubFilter, a /V outside 1 to 5, or a crypt filter that is neither RC4 nor AES.
             raise UnsupportedEncryption("The document's security handler is not one that can be read.") from problem
         except MemoryError:
             raise
@@ -61,8 +62,6 @@ class PypdfFile:
             try:
                 if self._reader.decrypt(word):
                     return
-            except (NotImplementedError, DependencyError) as problem:
-                raise UnsupportedEncryption("The document's encryption is not one that can be read.") from problem
             except (PyPdfError, ValueError, TypeError, KeyError, AttributeError) as problem:
                 raise UnsupportedEncryption("The document's encryption dictionary is broken.") from problem
         if password:

@@ -27,9 +27,10 @@ from service.domain import batches as domain
 from service.domain.batches import BatchStatus, BatchTask
 from service.domain.jobs import JobState, Priority
 from service.errors import Conflict
-from service.store import batches, jobs
-from service.store.batches import PreparedItems, Progress
+from service.store import batches, jobs, tally
+from service.store.batches import PreparedItems
 from service.store.tables import BatchRow, DocumentRow
+from service.store.tally import Progress
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
@@ -181,14 +182,14 @@ def _one(session: Session, now: datetime, row: BatchRow) -> BatchOut:
 
 
 def _views(session: Session, now: datetime, rows: Sequence[BatchRow]) -> list[BatchOut]:
-    progress = batches.progress(session, [row.id for row in rows])
+    progress = tally.progress(session, [row.id for row in rows])
     return [_view(session, now, row, progress[row.id]) for row in rows]
 
 
 def _view(session: Session, now: datetime, row: BatchRow, progress: Progress) -> BatchOut:
     count = progress.counts.get
     failed = count(JobState.FAILED, 0) + count(JobState.EXPIRED, 0)
-    status = domain.status(progress.counts, cancelled=row.cancelled_at is not None)
+    status = domain.status(progress.ends, cancelled=row.cancelled_at is not None)
     return BatchOut(
         id=row.id,
         status=status,
@@ -200,6 +201,7 @@ def _view(session: Session, now: datetime, row: BatchRow, progress: Progress) ->
             succeeded=count(JobState.SUCCEEDED, 0),
             failed=failed,
             cancelled=count(JobState.CANCELLED, 0),
+            deleted=row.total - sum(progress.counts.values()),
         ),
         cancel_requested=row.cancelled_at is not None,
         estimated_finish_at=_estimate(now, progress) if status == BatchStatus.RUNNING else None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.api.questions.schemas import AnswerOut, QuestionText, Usage
-from service.api.shapes import Metadata, Trouble
+from service.api.shapes import Body, Metadata, Trouble
 from service.api.structured import JsonSchema
 from service.api.webhooks.schemas import RequestWebhook
 from service.domain.batches import BatchStatus, BatchTask
@@ -17,11 +17,10 @@ from service.domain.jobs import JobState
 DocumentRef = Annotated[str, Field(min_length=1, max_length=80)]
 
 
-class BatchIn(BaseModel):
+class BatchIn(Body):
     """Many questions accepted as one: each document summarised, or each document asked each question."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"task": "summarize", "documents": ["doc_0198c0ffee0198c0ffee0198c0ffee01"]},
@@ -58,7 +57,7 @@ class BatchIn(BaseModel):
 
 
 class Counts(BaseModel):
-    """Items by state. ``total`` are those accepted; items of deleted documents are in no other count."""
+    """Items by state: all the others together are ``total``, those that were accepted."""
 
     total: int
     queued: int
@@ -66,12 +65,16 @@ class Counts(BaseModel):
     succeeded: int
     failed: int = Field(description="Those whose deadline passed among them.")
     cancelled: int
+    deleted: int = Field(description="Those that were deleted with their document or question, whatever they were.")
 
 
 class BatchOut(BaseModel):
     id: str = Field(examples=["batch_0198c0ffee0198c0ffee0198c0ffee01"])
     object: Literal["batch"] = "batch"
-    status: BatchStatus = Field(description="`succeeded` when any item did, `failed` when none did.")
+    status: BatchStatus = Field(
+        description="Ended: `cancelled` when you cancelled it or every item; otherwise `succeeded` when any item did, "
+        "`failed` when none did. Items that are deleted later do not change it."
+    )
     task: BatchTask
     counts: Counts
     cancel_requested: bool

@@ -160,7 +160,8 @@ def delete_document(services: ServicesDep, tenant: TenantDep, document_id: Docum
     """Delete a document: its bytes, pages, questions, answers and prefix. Work on it is stopped."""
     with services.database.write() as session:
         services.database.exclusive(session, f"documents:{tenant}")
-        services.blobs.remove(tenant, documents.delete(session, tenant, document_id))
+        now = services.database.now(session)
+        services.blobs.remove(tenant, documents.delete(session, now, tenant, document_id))
     return Response(status_code=204)
 
 
@@ -186,10 +187,9 @@ def list_versions(
     services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[VersionListQuery, Query()]
 ) -> Response:
     """List all versions of a document, the newest first."""
-    before = int(query.after) if query.after and query.after.isdigit() else None
     with services.database.read() as session:
         row = documents.get(session, tenant, document_id)
-        rows = versions.chain(session, row, limit=query.limit + 1, before=before)
+        rows = versions.chain(session, row, limit=query.limit + 1, before=query.after_number)
         fleet = read_fleet(session, services.database.now(session), services.settings, services.tiers)
         data = documents_out(session, tenant, rows[: query.limit], fleet)
     return reply(Page(data=data, next_cursor=next_cursor([str(row.version) for row in rows], limit=query.limit)))
@@ -200,9 +200,8 @@ def list_pages(
     services: ServicesDep, tenant: TenantDep, document_id: DocumentId, query: Annotated[PageListQuery, Query()]
 ) -> Response:
     """List a document's pages with their text, in order. While it is read, those that are read so far."""
-    after = int(query.after) if query.after and query.after.isdigit() else 0
     with services.database.read() as session:
-        rows = documents.page_list(session, tenant, document_id, limit=query.limit + 1, after=after)
+        rows = documents.page_list(session, tenant, document_id, limit=query.limit + 1, after=query.after_number or 0)
     data = [page_out(row) for row in rows[: query.limit]]
     return reply(Page(data=data, next_cursor=next_cursor([str(row.number) for row in rows], limit=query.limit)))
 

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from service.api.documents.multipart import Form, FormReader
 from service.api.documents.naming import clean_name, name_from_header
 from service.api.documents.schemas import EstimateOptions, UploadOptions
-from service.api.problems import invalid_field
+from service.api.problems import invalid_field, invalid_values
 from service.domain.content import PDF, content_type_of
-from service.errors import EmptyFile, FileTooLarge, InvalidRequest, UnsupportedContent, UploadStalled
+from service.errors import EmptyFile, FileTooLarge, UnsupportedContent, UploadStalled
 from service.store.blobs import Incoming
 
 WRITE_BYTES = 256 * 1024
@@ -155,9 +155,4 @@ def _options(given: Mapping[str, str], kind: type[Options]) -> Options:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        errors = [
-            {"field": ".".join(map(str, e["loc"])) or "body", "message": e["msg"].removeprefix("Value error, ")}
-            for e in error.errors(include_input=False, include_url=False)
-        ]
-        detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
-        raise InvalidRequest(detail, errors=errors) from error
+        raise invalid_values(error) from error

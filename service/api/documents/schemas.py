@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from service.api.paging import ListQuery
-from service.api.shapes import Metadata, Text, Trouble, Waiting
+from service.api.paging import ListQuery, NumberedListQuery
+from service.api.shapes import Body, Metadata, Text, Trouble, Waiting
 from service.domain.documents import DocumentStatus, OcrMode
 
 CacheState = Literal["cold", "warming", "warm", "warm_host", "warm_disk"]
@@ -170,10 +170,10 @@ class UploadQuery(EstimateQuery):
     replaces: str | None = Field(default=None, max_length=64, description="The document this is a new version of.")
 
 
-class WarmBody(BaseModel):
+class WarmBody(Body):
     """What may be said about warming."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"pin_seconds": 3600}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"pin_seconds": 3600}]})
 
     pin_seconds: int | None = Field(default=None, ge=1, description="Keep the prefix warm for this long from now on.")
 
@@ -191,9 +191,9 @@ class WaitQuery(BaseModel):
     wait: float | None = Field(default=None, ge=0, le=3600, description="Seconds; capped by the installation's limit.")
 
 
-class PageListQuery(ListQuery):
+class PageListQuery(NumberedListQuery):
     pass
 
 
-class VersionListQuery(ListQuery):
+class VersionListQuery(NumberedListQuery):
     pass

@@ -179,5 +179,5 @@ def cancel_question(services: ServicesDep, tenant: TenantDep, question_id: Quest
 def delete_question(services: ServicesDep, tenant: TenantDep, question_id: QuestionId) -> Response:
     """Delete a question with its answer. Work on it is stopped."""
     with services.database.write() as session:
-        questions.delete(session, tenant, question_id)
+        questions.delete(session, services.database.now(session), tenant, question_id)
     return Response(status_code=204)

@@ -77,7 +77,7 @@ def is_done(last_event_id: str | None) -> bool:
 
 
 async def question_events(
-    services: Services, tenant: str, question_id: str, last_event_id: str | None
+    services: Services, tenant: str, question_id: str, last_event_id: str | None, *, request_id: str
 ) -> AsyncGenerator[bytes]:
     """The events of one question until its end."""
     told = Told.before(last_event_id)
@@ -86,7 +86,7 @@ async def question_events(
             while True:
                 changed, seen = watch.changed, watch.seen
                 if watch.stopping:
-                    yield _event("problem", problem_of(Stopping("The service stops; connect again."), ""))
+                    yield _event("problem", problem_of(Stopping("The service stops; connect again."), request_id))
                     return
                 if watch.known and (seen is None or seen.status in TERMINAL):
                     break
@@ -103,7 +103,7 @@ async def question_events(
         async for event in _ending(services, tenant, question_id, told):
             yield event
     except LongreadError as error:
-        yield _event("problem", problem_of(error, ""))
+        yield _event("problem", problem_of(error, request_id))
 
 
 def _expected(seen: Seen) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from service.api.paging import ListQuery
-from service.api.shapes import Text, Trouble, Waiting
+from service.api.shapes import Body, Text, Trouble, Waiting, reference
 from service.api.structured import JsonSchema
 from service.api.webhooks.schemas import RequestWebhook
 from service.domain.jobs import JobState
@@ -37,11 +37,10 @@ QuestionText = Annotated[
 ]
 
 
-class QuestionIn(BaseModel):
+class QuestionIn(Body):
     """A question on one document."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"question": "Which warranty does the pump have?"},
@@ -52,10 +51,8 @@ class QuestionIn(BaseModel):
     )
 
     question: QuestionText
-    follows: str | None = Field(
-        default=None,
-        pattern=r"^q_[0-9a-f]{32}$",
-        description="A succeeded question on the same document that this one continues.",
+    follows: Annotated[str, *reference("q")] | None = Field(
+        default=None, description="A succeeded question on the same document that this one continues."
     )
     max_output_tokens: int | None = Field(default=None, ge=1, description="Output budget; null: the default.")
     temperature: float = Field(default=0.0, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
@@ -164,8 +161,8 @@ class QuestionOut(BaseModel):
 
 class QuestionListQuery(ListQuery):
     status: JobState | None = Field(default=None, description="Only questions in this state.")
-    document: str | None = Field(default=None, pattern=r"^doc_[0-9a-f]{32}$")
-    batch: str | None = Field(default=None, pattern=r"^batch_[0-9a-f]{32}$")
+    document: Annotated[str, *reference("doc")] | None = None
+    batch: Annotated[str, *reference("batch")] | None = None
 
 
 class DocumentQuestionListQuery(ListQuery):

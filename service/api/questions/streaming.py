@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.auth import TenantDep
 from service.api.openapi import problems
 from service.api.places import Place
+from service.api.problems import request_id_of
 from service.api.questions.events import is_done, question_events
 from service.api.services import Services, ServicesDep
 from service.api.shapes import QuestionId
@@ -43,6 +44,7 @@ _SEND_TIMEOUT_SECONDS = 10.0
     | problems(401, 404, 429, 503),
 )
 async def stream_question(
+    request: Request,
     services: ServicesDep,
     tenant: TenantDep,
     question_id: QuestionId,
@@ -59,7 +61,7 @@ async def stream_question(
         return Response(status_code=204)
     return _Stream(
         services.waiting.take(tenant),
-        _in_pieces(question_events(services, tenant, question_id, last_event_id)),
+        _in_pieces(question_events(services, tenant, question_id, last_event_id, request_id=request_id_of(request))),
         # The events have heartbeats of their own: one that is sent beside them could fall between two pieces.
         ping=0,
         send_timeout=_SEND_TIMEOUT_SECONDS,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.api.paging import ListQuery
+from service.api.shapes import Body
 from service.domain.addresses import MAX_URL_CHARS
 from service.domain.webhooks import SUBSCRIBABLE, DeliveryState, Event, Failure
 
@@ -24,19 +25,18 @@ EventName = Literal[
 ]
 
 
-class RequestWebhook(BaseModel):
+class RequestWebhook(Body):
     """Where the end of one request is told. Signed with the secret of the webhook `default`."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"url": _URL}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"url": _URL}]})
 
     url: str = Field(min_length=1, max_length=MAX_URL_CHARS, description="https; a host on the public internet.")
 
 
-class WebhookIn(BaseModel):
+class WebhookIn(Body):
     """A webhook to register."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"url": _URL, "events": ["document.ready", "batch.finished"]}]},
     )
 
@@ -53,10 +53,10 @@ class WebhookIn(BaseModel):
         return list(dict.fromkeys(value))
 
 
-class WebhookChange(BaseModel):
+class WebhookChange(Body):
     """What shall change; what is left out stays."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"enabled": True}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": True}]})
 
     url: str | None = Field(default=None, min_length=1, max_length=MAX_URL_CHARS)
     events: list[EventName] | None = Field(default=None, min_length=1)

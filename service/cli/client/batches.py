@@ -57,12 +57,13 @@ def read_results(api: Api, batch_id: str) -> list[dict[str, Any]]:
 def failure_of(batch: dict[str, Any], results: list[dict[str, Any]]) -> CommandFailed | None:
     """The end of a command whose batch ended with items that have no answer."""
     counts = batch["counts"]
-    missing = counts["failed"] + counts["cancelled"]
+    missing = counts["failed"] + counts["cancelled"] + counts["deleted"]
+    gone = f"; {counts['deleted']} of them were deleted" if counts["deleted"] else ""
     if batch["status"] in ("queued", "running") or (not missing and batch["status"] == "succeeded"):
         return None
     return CommandFailed(
         Exit.JOB_FAILED,
-        f"{missing} of {counts['total']} items have no answer; the results say why.",
+        f"{missing} of {counts['total']} items have no answer{gone}; the results say why.",
         code="batch_incomplete",
         payload={"batch": batch, "results": results},
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from service.cli.client import batches, caching, documents, fleet, questions, render
+from service.cli.client import batches, caching, documents, fleet, questions, render, webhooks
 from service.cli.client.options import KeyOption, UrlOption, connect
 from service.cli.exits import CommandFailed, Exit
 from service.cli.output import JsonOption, finish
@@ -69,6 +69,7 @@ def register(app: typer.Typer) -> None:
         fleet.workers,
     ):
         app.command(rich_help_panel=_PANEL)(command)
+    app.add_typer(webhooks.webhooks_app, name="webhooks", rich_help_panel=_PANEL)
 
 
 def _kind(given: str, *allowed: str) -> tuple[str, Callable[[dict[str, Any]], RenderableType]]:

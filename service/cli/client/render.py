@@ -1,4 +1,4 @@
-"""Documents, questions, batches and the fleet as text for people."""
+"""Documents, questions, batches, webhooks and the fleet as text for people."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 _COLOURS = {
     "ready": "green",
     "succeeded": "green",
+    "delivered": "green",
     "failed": "red",
     "cancelled": "yellow",
     "expired": "yellow",
@@ -202,9 +203,81 @@ def workers(values: list[dict[str, Any]]) -> Table:
             value["host"],
             str(value["pid"]),
             f"{info['in_flight']} of {info['places']}" if "places" in info else "",
-            str(value["started_at"])[:19].replace("T", " "),
+            moment(value["started_at"]),
         )
     return table
+
+
+def webhook(value: dict[str, Any]) -> RenderableType:
+    """A webhook, with its secret if it is new."""
+    return facts(
+        {
+            "webhook": value["id"],
+            "url": value["url"] or "those of single requests",
+            "events": ", ".join(value["events"]),
+            "enabled": _enabled(value),
+            "secret": value.get("secret"),
+            "old secret until": moment(value["old_secret_until"]) if value.get("old_secret_until") else None,
+            "created": moment(value["created_at"]),
+        }
+    )
+
+
+def webhooks(values: list[dict[str, Any]]) -> Table:
+    """A table of webhooks."""
+    table = Table(Column("webhook", no_wrap=True), "url", "events", "enabled")
+    for value in values:
+        table.add_row(value["id"], Text(value["url"]), ", ".join(value["events"]), _enabled(value))
+    return table
+
+
+def delivery(value: dict[str, Any]) -> RenderableType:
+    """A message with what came of its latest attempt."""
+    return facts(
+        {
+            "message": value["id"],
+            "event": value["event"],
+            "status": status_text(value["status"]),
+            "url": value["url"],
+            "attempts": value["num_attempts"],
+            "latest": _attempt(value),
+            "next attempt": moment(value["next_attempt_at"]) if value["next_attempt_at"] else None,
+        }
+    )
+
+
+def deliveries(values: list[dict[str, Any]]) -> Table:
+    """A table of messages."""
+    table = Table(Column("message", no_wrap=True), "event", "status", "attempts", "latest", "about", "created")
+    for value in values:
+        table.add_row(
+            value["id"],
+            value["event"],
+            status_text(value["status"]),
+            str(value["num_attempts"]),
+            _attempt(value),
+            str(value["data"].get("id") or ""),
+            moment(value["created_at"]),
+        )
+    return table
+
+
+def _enabled(value: dict[str, Any]) -> str:
+    return "yes" if value["enabled"] else f"no ({value['disabled_code']})"
+
+
+def _attempt(value: dict[str, Any]) -> str:
+    """``503 refused_by_receiver, 12 ms``; empty before the first attempt."""
+    if not value["attempts"]:
+        return ""
+    latest = value["attempts"][-1]
+    outcome = " ".join(str(part) for part in (latest["status_code"], latest["error_code"]) if part is not None)
+    return outcome if latest["milliseconds"] is None else f"{outcome}, {_ms(latest['milliseconds'])}"
+
+
+def moment(value: str) -> str:
+    """A time of the API (UTC) to the second."""
+    return value[:19].replace("T", " ")
 
 
 def error_text(error: dict[str, Any] | None) -> Text | None:
@@ -246,8 +319,9 @@ def _cache(cache: dict[str, Any]) -> str:
     state = cache.get("state")
     shown = f"{state} on {cache['worker']}" if state and cache.get("worker") else str(state or "")
     if cache.get("pinned_until"):
-        until = str(cache["pinned_until"])[:19].replace("T", " ")
-        shown += f", pinned until {until} UTC" + (f" ({cache['pin_problem']})" if cache.get("pin_problem") else "")
+        shown += f", pinned until {moment(cache['pinned_until'])} UTC" + (
+            f" ({cache['pin_problem']})" if cache.get("pin_problem") else ""
+        )
     return shown
 
 

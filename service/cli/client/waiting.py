@@ -1,4 +1,4 @@
-"""Wait for documents, questions and batches to reach their end, and show how far they are."""
+"""Wait for documents, questions and batches to reach their end and messages to be sent, and show how far they are."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def wait_for_batch(api: Api, batch_id: str, *, timeout_seconds: float) -> dict[s
 
         def seen(batch: dict[str, Any]) -> None:
             counts = batch["counts"]
-            done = counts["succeeded"] + counts["failed"] + counts["cancelled"]
+            done = counts["succeeded"] + sum(counts[end] for end in ("failed", "cancelled", "deleted"))
             note = f"{counts['running']} running, {counts['queued']} queued"
             if counts["failed"]:
                 note += f", {counts['failed']} failed"
@@ -90,8 +90,41 @@ def wait_for_batch(api: Api, batch_id: str, *, timeout_seconds: float) -> dict[s
         return _poll(api, f"/v1/batches/{batch_id}", JOB_ENDS, timeout_seconds, seen)
 
 
+def wait_for_attempt(api: Api, path: str, after: int, *, timeout_seconds: float) -> dict[str, Any]:
+    """Poll a webhook's delivery until an attempt of a higher number than this has ended.
+
+    Raises:
+        CommandFailed: The time is up, or the service is away for long.
+    """
+
+    def ended(delivery: dict[str, Any]) -> bool:
+        return any(attempt["number"] > after for attempt in delivery["attempts"])
+
+    with progress_bars() as bars:
+        bars.add_task("sending", total=None, note="")
+        command = "longread webhooks deliveries"
+        return _poll_until(api, path, ended, timeout_seconds, lambda _: None, look=command)
+
+
 def _poll(
     api: Api, path: str, ends: frozenset[str], timeout_seconds: float, seen: Seen, *, long_poll: bool = False
+) -> dict[str, Any]:
+    def ended(state: dict[str, Any]) -> bool:
+        return state["status"] in ends
+
+    look = f"longread status {path.rpartition('/')[2]}"
+    return _poll_until(api, path, ended, timeout_seconds, seen, look=look, long_poll=long_poll)
+
+
+def _poll_until(
+    api: Api,
+    path: str,
+    ended: Callable[[dict[str, Any]], bool],
+    timeout_seconds: float,
+    seen: Seen,
+    *,
+    look: str,
+    long_poll: bool = False,
 ) -> dict[str, Any]:
     started = last_heard = time.monotonic()
     pause = _FIRST_POLL_SECONDS
@@ -108,13 +141,12 @@ def _poll(
             continue
         last_heard = time.monotonic()
         seen(state)
-        if state["status"] in ends:
+        if ended(state):
             return state
         if last_heard - started >= timeout_seconds:
             raise CommandFailed(
                 Exit.STILL_RUNNING,
-                f"Still {state['status']} after {timeout_seconds:g} s; `longread status {state['id']}` shows it. "
-                f"{_waits(state)}".rstrip(),
+                f"Still {state['status']} after {timeout_seconds:g} s; `{look}` shows it. {_waits(state)}".rstrip(),
                 code="still_running",
                 payload=state,
             )

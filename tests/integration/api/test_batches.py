@@ -50,7 +50,15 @@ def test_summaries_of_two_documents(client: TestClient, workers: Workers) -> Non
         "summarize",
         {"a": 1},
     )
-    assert found["counts"] == {"total": 2, "queued": 2, "running": 0, "succeeded": 0, "failed": 0, "cancelled": 0}
+    assert found["counts"] == {
+        "total": 2,
+        "queued": 2,
+        "running": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "cancelled": 0,
+        "deleted": 0,
+    }
     assert (found["estimated_finish_at"], found["finished_at"], found["error"]) == (None, None, None)
     workers.answer("First.\u2028Second line.")
     found = client.get(f"/v1/batches/{found['id']}").json()
@@ -93,7 +101,15 @@ def test_documents_that_are_read_later_and_such_that_never_can_be(client: TestCl
     long = ready(client, workers, 2, tokens=200_000)
     late = upload(client, 3, params={"warm": "false"})["id"]
     batch = create(client, task="summarize", documents=[failed, long, late])
-    assert batch["counts"] == {"total": 3, "queued": 1, "running": 0, "succeeded": 0, "failed": 2, "cancelled": 0}
+    assert batch["counts"] == {
+        "total": 3,
+        "queued": 1,
+        "running": 0,
+        "succeeded": 0,
+        "failed": 2,
+        "cancelled": 0,
+        "deleted": 0,
+    }
     assert batch["error"]["code"] == "items_failed"
     assert batch["status"] == "running"
     assert workers.read() == late
@@ -130,7 +146,7 @@ def test_cancel_keeps_what_is_finished(client: TestClient, workers: Workers, doc
     response = client.post(f"/v1/batches/{batch}/cancel")
     assert response.status_code == 202
     assert response.json()["counts"] == {
-        "total": 3, "queued": 0, "running": 1, "succeeded": 1, "failed": 0, "cancelled": 1,
+        "total": 3, "queued": 0, "running": 1, "succeeded": 1, "failed": 0, "cancelled": 1, "deleted": 0,
     }  # fmt: skip
     assert (response.json()["status"], response.json()["cancel_requested"]) == ("running", True)
     workers.stop(lease)
@@ -187,14 +203,67 @@ def test_batches_are_listed_newest_first(client: TestClient, document: str) -> N
     assert rest["next_cursor"] is None
 
 
-def test_deleted_documents_take_their_items_along(client: TestClient, workers: Workers) -> None:
+def found(client: TestClient, batch: str) -> tuple[str, dict[str, int]]:
+    """Status and counts of a batch, of which every item must be in one count."""
+    value = client.get(f"/v1/batches/{batch}").json()
+    counts = value["counts"]
+    assert counts["total"] == sum(count for name, count in counts.items() if name != "total"), counts
+    assert client.get("/v1/batches").json()["data"][0]["counts"] == counts
+    return value["status"], {name: count for name, count in counts.items() if count and name != "total"}
+
+
+def test_items_of_deleted_documents_stay_accounted_for(client: TestClient, workers: Workers) -> None:
+    first, second, third = (ready(client, workers, n) for n in (1, 2, 3))
+    batch = create(client, task="ask", documents=[first, second, third], questions=["Who?", "When?"])["id"]
+    workers.answer()
+    assert client.delete(f"/v1/documents/{first}").status_code == 204
+    assert found(client, batch) == ("running", {"queued": 4, "deleted": 2})
+    running = workers.claim(JobKind.ANSWER)
+    assert running is not None
+    assert running.document_id == second
+    assert client.delete(f"/v1/documents/{second}").status_code == 204
+    assert found(client, batch) == ("running", {"queued": 2, "deleted": 4})
+    workers.answer()
+    workers.answer()
+    assert found(client, batch) == ("succeeded", {"succeeded": 2, "deleted": 4})
+    assert [r["item"] for r in results(client, batch)] == [4, 5]
+    assert client.post(f"/v1/batches/{batch}/retry").status_code == 200
+
+
+def test_a_batch_that_ended_stays_what_it_was(client: TestClient, workers: Workers) -> None:
     first, second = ready(client, workers, 1), ready(client, workers, 2)
     batch = create(client, task="summarize", documents=[first, second])["id"]
-    assert client.delete(f"/v1/documents/{first}").status_code == 204
     workers.answer()
-    found = client.get(f"/v1/batches/{batch}").json()
-    assert (found["status"], found["counts"]["total"], found["counts"]["succeeded"]) == ("succeeded", 2, 1)
-    assert [r["item"] for r in results(client, batch)] == [1]
+    workers.fail(InvalidModelOutput("Not JSON."))
+    before = client.get(f"/v1/batches/{batch}").json()
+    client.delete(f"/v1/documents/{first}")
+    assert found(client, batch) == ("succeeded", {"failed": 1, "deleted": 1})
+    client.delete(f"/v1/documents/{second}")
+    assert found(client, batch) == ("succeeded", {"deleted": 2})
+    after = client.get(f"/v1/batches/{batch}").json()
+    assert [after[name] for name in ("started_at", "finished_at")] == [before["started_at"], before["finished_at"]]
+    assert after["finished_at"] is not None
+    response = client.post(f"/v1/batches/{batch}/cancel")
+    assert (response.status_code, response.json()["status"]) == (200, "succeeded")
+
+
+def test_a_batch_whose_items_were_all_deleted_unanswered_is_cancelled(
+    client: TestClient, workers: Workers, document: str
+) -> None:
+    batch = create(client, task="ask", documents=[document], questions=["A?", "B?"])["id"]
+    assert workers.claim(JobKind.ANSWER) is not None
+    client.delete(f"/v1/documents/{document}")
+    assert found(client, batch) == ("cancelled", {"deleted": 2})
+    assert client.get(f"/v1/batches/{batch}").json()["finished_at"] is not None
+
+
+def test_a_deleted_question_stays_accounted_for(client: TestClient, workers: Workers, document: str) -> None:
+    batch = create(client, task="ask", documents=[document], questions=["A?", "B?"])["id"]
+    question = workers.answer()
+    assert client.delete(f"/v1/questions/{question}").status_code == 204
+    assert found(client, batch) == ("running", {"queued": 1, "deleted": 1})
+    workers.fail(InvalidModelOutput("Not JSON."))
+    assert found(client, batch) == ("succeeded", {"failed": 1, "deleted": 1})
 
 
 def test_large_batch_is_accepted_and_cancelled_in_one_go(client: TestClient, document: str, database: Database) -> None:

@@ -55,7 +55,7 @@ def parse(lines: Iterator[str]) -> Iterator[Event]:
 
 def events(client: TestClient, question: str, after: str | None = None) -> list[Event]:
     """Every event until the stream ends. The in-process transport gives the body whole, at the end."""
-    headers = {"Last-Event-ID": after} if after else {}
+    headers = {"X-Request-ID": "followed", **({"Last-Event-ID": after} if after else {})}
     response = client.get(f"/v1/questions/{question}/events", headers=headers)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -261,5 +261,5 @@ def test_question_that_is_deleted_while_it_is_followed(client: TestClient, worke
     time.sleep(0.3)
     assert client.delete(f"/v1/questions/{question}").status_code == 204
     name, data, _ = follower.end()[-1]
-    assert (name, data["code"]) == ("problem", "not_found")
+    assert (name, data["code"], data["request_id"]) == ("problem", "not_found", "followed")
     problem(client.get(f"/v1/questions/{question}/events"), 404, "not_found")

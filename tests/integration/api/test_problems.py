@@ -65,11 +65,57 @@ def test_long_bodies_are_refused_announced_or_not(client: TestClient) -> None:
     problem(client.post(path, content=pieces, headers=json_type), 413, "request_too_large")
 
 
-def test_body_of_another_type_is_no_json(client: TestClient, workers: Workers, document: str) -> None:
-    response = client.post(
-        f"/v1/documents/{document}/questions", content=b'{"question": "x"}', headers={"Content-Type": "text/plain"}
+@pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", None])
+@pytest.mark.parametrize("path", ["/v1/documents/{document}/questions", "/v1/batches", "/v1/documents/{document}/warm"])
+def test_body_that_is_not_declared_as_json(client: TestClient, document: str, path: str, given: str | None) -> None:
+    headers = {"Content-Type": given} if given else {}
+    response = client.post(path.format(document=document), content=b'{"question": "x"}', headers=headers)
+    (wrong,) = problem(response, 400, "invalid_request")["errors"]
+    assert wrong["field"] == "body"
+    assert "content-type: application/json" in wrong["message"]
+    assert (given or "no content type") in wrong["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "message"),
+    [
+        ("questions", {"max_output_tokens": True}, "max_output_tokens", "valid integer"),
+        ("questions", {"max_output_tokens": "5"}, "max_output_tokens", "valid integer"),
+        ("questions", {"temperature": True}, "temperature", "valid number"),
+        ("questions", {"deadline_seconds": "60"}, "deadline_seconds", "valid number"),
+        ("warm", {"pin_seconds": True}, "pin_seconds", "valid integer"),
+        ("questions", {"question": "x" * 200_001}, "question", "at most 200000 characters; it has 200001"),
+        ("questions", {"follows": "bad"}, "follows", "an id such as q_0198c0ffee"),
+        ("questions", {"follows": "q_" + "0" * 32 + "\n"}, "follows", "an id such as q_0198c0ffee"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_callers_terms(
+    client: TestClient, document: str, path: str, body: dict[str, Any], field: str, message: str
+) -> None:
+    body = {"question": "Why?", **body} if path == "questions" else body
+    found = problem(client.post(f"/v1/documents/{document}/{path}", json=body), 400, "invalid_request")
+    assert [(e["field"], message in e["message"]) for e in found["errors"]] == [(field, True)], found["errors"]
+    for shown in ("items", "^", "[0-9"):
+        assert shown not in found["detail"]
+
+
+def test_options_and_queries_are_text_and_their_lengths_are_characters(client: TestClient) -> None:
+    headers = {"Content-Type": "application/pdf"}
+    found = problem(
+        client.post("/v1/documents", content=pdf(), headers=headers, params={"name": "x" * 1025}),
+        400,
+        "invalid_request",
     )
-    problem(response, 400, "invalid_request")
+    assert "at most 1024 characters" in found["detail"]
+    form = {"name": "x" * 1025}
+    response = client.post("/v1/documents", files={"file": ("a.pdf", pdf())}, data=form)
+    assert "at most 1024 characters" in problem(response, 400, "invalid_request")["detail"]
+    found = problem(client.get("/v1/questions", params={"document": "bad"}), 400, "invalid_request")
+    assert found["errors"] == [
+        {"field": "document", "message": "must be an id such as doc_0198c0ffee0198c0ffee0198c0ffee01"}
+    ]
+    response = client.post("/v1/documents", content=pdf(), headers=headers, params={"pin_seconds": "60"})
+    assert response.status_code == 202, response.text
 
 
 # -- what is down -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@ from __future__ import annotations
 import threading
 import time
 from datetime import datetime
+from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
@@ -147,6 +149,32 @@ def test_wait_comes_back_with_the_answer(client: TestClient, workers: Workers, d
     assert found["status"] == "succeeded"
     assert time.monotonic() - started < 5
     timer.join()
+
+
+def test_waiting_outlives_a_defect_in_looking(
+    client: TestClient, workers: Workers, document: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, failed = questions.progress, threading.Event()
+
+    def defective(*args: Any) -> Any:
+        if failed.is_set():
+            return look(*args)
+        failed.set()
+        raise RuntimeError("defect")
+
+    monkeypatch.setattr(questions, "progress", defective)
+    question = ask(client, document)
+
+    def answer() -> None:
+        failed.wait(20)
+        workers.answer()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    started = time.monotonic()
+    assert client.get(f"/v1/questions/{question}", params={"wait": 30}).json()["status"] == "succeeded"
+    assert time.monotonic() - started < 25
+    thread.join()
 
 
 def test_wait_is_capped_and_checked(serve: Serve, workers: Workers) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
+from service.errors import InvalidModelOutput
 from service.store import batches, jobs, maintenance, questions
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
@@ -80,6 +82,46 @@ def test_document_is_deleted_while_a_question_is_stored(client: TestClient, docu
         response = client.post(f"/v1/documents/{document}/questions", json={"question": "Why?"})
     assert response.status_code == 202
     assert client.get(response.headers["location"]).status_code == 404
+
+
+def test_items_are_retried_while_their_document_is_deleted(
+    client: TestClient, workers: Workers, document: str, race: Any
+) -> None:
+    batch = client.post("/v1/batches", json={"task": "ask", "documents": [document], "questions": ["A?"]}).json()["id"]
+    workers.fail(InvalidModelOutput("Not JSON."))
+    with race(batches, "replace_job", lambda: client.delete(f"/v1/documents/{document}")):
+        assert client.post(f"/v1/batches/{batch}/retry").status_code == 202
+    found = client.get(f"/v1/batches/{batch}").json()
+    assert (found["status"], found["counts"]["deleted"]) == ("cancelled", 1)
+
+
+def test_reading_ends_while_its_document_is_deleted(
+    client: TestClient, workers: Workers, race: Any, database: Database
+) -> None:
+    """Both lock the document and its jobs: in one order, so that none of them is refused."""
+    from service.store import tally, versions
+
+    for number, (module, name, outer, inner) in enumerate(
+        (
+            (versions, "hold", "read", "delete"),
+            (tally, "note_deleted", "delete", "read"),
+        )
+    ):
+        document = upload(client, number, params={"warm": "false"})["id"]
+        statuses: list[int] = []
+
+        def delete(document: str = document, statuses: list[int] = statuses) -> None:
+            statuses.append(client.delete(f"/v1/documents/{document}").status_code)
+
+        def read() -> None:
+            with contextlib.suppress(AssertionError):  # It finds its job gone.
+                workers.read()
+
+        acts = {"read": read, "delete": delete}
+        with race(module, name, acts[inner]):
+            acts[outer]()
+        assert statuses == [204]
+        assert client.get(f"/v1/documents/{document}").status_code == 404
 
 
 def test_question_is_claimed_while_it_is_cancelled(

@@ -15,6 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
+from service.api import middleware
 from service.api.app import create_app
 from service.api.server import ApiServer
 from service.domain.jobs import JobKind
@@ -117,6 +118,19 @@ def test_announced_length_over_the_cap_is_refused_before_a_byte_is_read(url: str
         head = "POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/pdf\r\nContent-Length: 9000000\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_json_that_stops_arriving_does_not_hold_its_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "STALLED_SECONDS", 0.3)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        head = "POST /v1/batches HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
+        connection.sendall(head.encode() + b'{"task"')
+        answer = b""
+        while piece := connection.recv(4096):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"request_stalled"' in answer
 
 
 def test_client_over_the_cap_reads_why(http: httpx.Client, settings: Settings) -> None:

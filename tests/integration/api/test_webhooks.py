@@ -119,7 +119,9 @@ def test_deliveries_are_paged(client: TestClient) -> None:
 
 
 def test_the_default_webhook_has_a_secret_and_nothing_else(client: TestClient, document: str) -> None:
-    problem(client.get("/v1/webhooks/default"), 404, "not_found")
+    missing = [problem(client.get(f"/v1/webhooks/default{path}"), 404, "not_found") for path in ("", "/deliveries")]
+    missing.append(problem(client.post("/v1/webhooks/default/ping"), 404, "not_found"))
+    assert all("'default'" in found["detail"] and "wh_" not in found["detail"] for found in missing), missing
     ask(client, document, webhook={"url": URL})
     shown = client.get("/v1/webhooks/default").json()
     assert shown["url"] is None

@@ -54,7 +54,7 @@ ANSWERED = QUEUED | {
     "timings": {"queue_ms": 2.0, "first_token_ms": 90.0, "total_ms": 300.0},
     "receipt": {"tier": "8k"},
 }
-COUNTS = {"total": 2, "queued": 0, "running": 0, "succeeded": 2, "failed": 0, "cancelled": 0}
+COUNTS = {"total": 2, "queued": 0, "running": 0, "succeeded": 2, "failed": 0, "cancelled": 0, "deleted": 0}
 ENDED: dict[str, Any] = {"id": BATCH, "object": "batch", "status": "succeeded", "task": "summarize", "counts": COUNTS}
 RESULT: dict[str, Any] = {
     "item": 0,

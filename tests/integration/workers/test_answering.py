@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,16 @@ from service.jobqueue.doorbell import Bell
 from service.settings import Settings
 from service.store import caching, documents, prefixes, questions
 from service.store.database import Database
+from service.store.jobs import Lease
 from service.store.questions import NewQuestion
 from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
+from workers import watchdog
 from workers.answer.answering import Answerer
 from workers.answer.citing import PageIndexes
+from workers.attempt import Attempt
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
 from workers.engine.host import EngineHost
 from workers.runtime import Runtime
@@ -110,11 +114,15 @@ class Bench:
             )  # fmt: skip
         return row
 
-    def answer(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> tuple[QuestionRow, JobRow]:
+    def ask(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> QuestionRow:
         with self.database.write() as session:
             now = self.database.now(session)
             held = documents.get(session, DEFAULT_TENANT, document.id)
-            row, _ = questions.ask(session, now, DEFAULT_TENANT, held, NewQuestion(text, 2, 16, 60, **fields), "8k")
+            new = NewQuestion(text, 2, 16, 60, **fields)
+            return questions.ask(session, now, DEFAULT_TENANT, held, new, "8k")[0]
+
+    def answer(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> tuple[QuestionRow, JobRow]:
+        row = self.ask(document, text, **fields)
         self.runtime.work()
         with self.database.read() as session:
             return questions.get(session, DEFAULT_TENANT, row.id)
@@ -190,3 +198,47 @@ def test_the_shorter_prefill_has_the_earlier_turn(bench: Bench):
         accepted = [job.created_at.timestamp() * 1000 for job in jobs]
     # The first had the whole document to compute; the second, only its own words.
     assert first.priority - accepted[0] > second.priority - accepted[1] >= -1
+
+
+def test_an_engine_that_is_ended_on_purpose_is_not_a_death(bench: Bench):
+    watching = watchdog.watch(bench.host, bench.runtime, watchdog.Patience(60.0, 60.0))
+    bench.runtime.close()
+    bench.host.shutdown()
+    # The watchdog looks at its next turn and finds the engine's loop gone.
+    watching.join(timeout=30)
+    assert not watching.is_alive()
+    assert not bench.runtime.dead.is_set()
+
+
+def test_a_drain_gives_back_what_was_being_claimed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    claimer = bench.runtime._claimer  # pyright: ignore[reportPrivateUsage] - where the race is
+    claim, claimed, go = claimer.next, threading.Event(), threading.Event()
+
+    def slow(held: Collection[Lease]) -> Lease | None:
+        lease = claim(held)
+        claimed.set()
+        go.wait(20)
+        return lease
+
+    def until_told(attempt: Attempt) -> None:
+        told = threading.Event()
+        attempt.on_stop(told.set)
+        told.wait(20)
+        attempt.check()
+
+    monkeypatch.setattr(claimer, "next", slow)
+    bench.runtime.handlers = {JobKind.ANSWER: until_told}
+    row = bench.ask(bench.document())
+    worker = threading.Thread(target=bench.runtime.work)
+    worker.start()
+    assert claimed.wait(20)
+    drain = threading.Thread(target=bench.runtime.drain, kwargs={"wait_seconds": 0.0})
+    drain.start()
+    drain.join(timeout=0.5)
+    go.set()
+    drain.join(timeout=20)
+    worker.join(timeout=5)
+    assert not drain.is_alive()
+    with bench.database.read() as session:
+        _, job = questions.get(session, DEFAULT_TENANT, row.id)
+    assert (job.state, job.attempt - job.free_attempts) == (JobState.QUEUED, 0)

@@ -29,7 +29,8 @@ def test_matrix_is_planned_document_by_document(documents: int, questions: int) 
         ({"succeeded": 3}, False, BatchStatus.SUCCEEDED),
         ({"succeeded": 1, "failed": 2}, False, BatchStatus.SUCCEEDED),
         ({"failed": 2, "expired": 1}, False, BatchStatus.FAILED),
-        ({}, False, BatchStatus.SUCCEEDED),
+        ({"cancelled": 2}, False, BatchStatus.CANCELLED),
+        ({"failed": 1, "cancelled": 2}, False, BatchStatus.FAILED),
     ],
 )
 def test_status(counts: dict[str, int], cancelled: bool, expected: BatchStatus) -> None:

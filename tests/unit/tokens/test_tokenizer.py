@@ -44,8 +44,6 @@ def test_counts_equal_those_of_tokenizers(name: str, tokens: int):
             text = trained("gpt2", all_bytes=False)
         case _:
             text = trained(name, normalizer="NFC" if name == "split" else None)
-    if text is None:
-        pytest.skip(f"the tokenizer of {name} is not on this machine")
     ours, theirs = Tokenizer(text, "x"), reference(text)
     assert (ours.backend, ours.reason) == ("tiktoken", None)
     counted = 0

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # 
 from service.settings import bundled_model_dir
 from service.tokens.bytelevel import byte_table
 from tests.unit.tokens.corpus import texts
+from workers.model.prepare import prepare
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN_SPLIT = (
@@ -68,18 +69,18 @@ def trained(kind: str, *, all_bytes: bool = True, normalizer: str | None = None)
     return json.dumps(raw)
 
 
-def small_model() -> str | None:
-    """The bundled model's, where it has been prepared."""
-    path = bundled_model_dir() / "tokenizer.json"
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+def small_model() -> str:
+    """The bundled model's, out of the package that carries it: prepared if nothing on this machine has been yet."""
+    prepare(bundled_model_dir())
+    return (bundled_model_dir() / "tokenizer.json").read_text(encoding="utf-8")
 
 
 @cache
-def qwen() -> str | None:
-    """Qwen2's, built from the ranks that the package ``dashscope`` carries; None where it is not installed."""
+def qwen() -> str:
+    """Qwen2's, built from the ranks that the package ``dashscope`` carries."""
     spec = importlib.util.find_spec("dashscope")
-    if spec is None or not spec.submodule_search_locations:
-        return None
+    assert spec is not None
+    assert spec.submodule_search_locations
     path = Path(spec.submodule_search_locations[0]) / "resources" / "qwen.tiktoken"
     lines = (line.split() for line in path.read_text(encoding="ascii").splitlines() if line)
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
