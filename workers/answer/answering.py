@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -11,14 +10,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-import jsonschema
 import structlog
 
 from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
 from service.domain.rates import DEFAULT_PREFILL_RATE
 from service.domain.turns import engine_turn
-from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
+from service.errors import EngineAborted
 from service.store import documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease, succeed
@@ -27,6 +25,7 @@ from service.store.questions import Answered
 from service.store.tables import DocumentRow, QuestionRow
 from service.tokens.prompt import PromptEncoder
 from workers.answer.citing import Citer
+from workers.answer.following import value_of
 from workers.answer.meter import SpeedMeter
 from workers.attempt import Attempt
 from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
@@ -126,7 +125,7 @@ class Answerer:
 
         before_engine = time.monotonic()
         result = self._run(attempt, request, on_delta)
-        value = _parse_json(result.text, question.json_schema)
+        value = None if question.json_schema is None else value_of(result.text, question.json_schema)
         evidence = self._citer.find(lease.tenant_id, document.id, result.text)
         answered = Answered(
             text=result.text,
@@ -283,21 +282,6 @@ class Answerer:
                 state=state,
                 cache_epoch=prefix.cache_epoch,
             )
-
-
-def _parse_json(text: str, schema: dict[str, Any] | None) -> Any:
-    if schema is None:
-        return None
-    try:
-        value = json.loads(text)
-        jsonschema.validate(value, schema)
-    except (json.JSONDecodeError, jsonschema.ValidationError) as error:
-        raise InvalidModelOutput(
-            "The model's output does not follow the schema; a larger max_output_tokens may let it finish."
-        ) from error
-    except RecursionError as error:
-        raise InternalFailure("The schema is nested too deeply to be checked.") from error
-    return value
 
 
 def _milliseconds(start: datetime, end: datetime) -> float:
