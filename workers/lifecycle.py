@@ -34,7 +34,7 @@ from workers.offloaded import OffloadKeeper
 from workers.quality import warn_of_loss
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
-from workers.secrets import cache_salt, installation_secret
+from workers.secrets import cache_salt, installation_secret, reader_mark
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -116,6 +116,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         citing,
         open_stream=functools.partial(TokenWriter.open, settings.broker.url),
         cache_salt=functools.partial(cache_salt, secret),
+        reader_mark=functools.partial(reader_mark, secret),
         model=settings.model_name,
         expected_prefill_rate=profile.expected_prefill_rate,
     )

@@ -57,7 +57,8 @@ class Answerer:
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
         expected_prefill_rate: Prompt tokens a second to count with until some are measured.
-        cache_salt: The engine's cache salt for a tenant and a prefix (``Prefix.cache_scope``).
+        cache_salt: The engine's cache salt for a prefix's owner and its ``cache_scope``.
+        reader_mark: What a tenant's prompts on shared documents are told by.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Answerer:
         *,
         open_stream: Callable[[str, int], Stream],
         cache_salt: Callable[[str, str], str],
+        reader_mark: Callable[[str], str],
         model: str,
         expected_prefill_rate: float | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Answerer:
         self._citer = citer
         self._open_stream = open_stream
         self._cache_salt = cache_salt
+        self._reader_mark = reader_mark
         self._model = model
         self._expected_prefill_rate = expected_prefill_rate or DEFAULT_PREFILL_RATE
         self._prefixes = PrefixCache(database, encoder)
@@ -104,7 +107,8 @@ class Answerer:
         claimed = time.monotonic()
         document, question, turns = self._load(lease)
         prefix = self._prefix(document)
-        suffix = self._encoder.suffix(turns, question.question)
+        mark = self._reader_mark(lease.tenant_id) if prefix.is_shared else None
+        suffix = self._encoder.suffix(turns, question.question, mark=mark)
         self._citer.prepare(lease.tenant_id, document.id)
         stream = self._open_stream(question.id, lease.attempt)
         request = EngineRequest(
@@ -114,7 +118,7 @@ class Answerer:
             temperature=question.temperature,
             seed=None,
             json_schema=question.json_schema,
-            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
+            cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=question.adapter,
         )
@@ -146,7 +150,7 @@ class Answerer:
             stored = questions.write_answer(session, now, lease, answered)
             # An adapter's blocks are its own; the model's are not there because of them.
             if stored and question.adapter is None:
-                self._note_prefix(session, now, lease, prefix)
+                self._note_prefix(session, now, prefix)
         stream.finish()
         if not stored:
             attempt.stop("lost")
@@ -203,7 +207,7 @@ class Answerer:
         with self._database.read() as session:
             document = documents.get(session, lease.tenant_id, lease.document_id)
         prefix = self._prefix(document)
-        self._note(lease, prefix, tokens=0, state="warming")
+        self._note(prefix, tokens=0, state="warming")
         request = EngineRequest(
             request_id=f"{lease.job_id}:{lease.attempt}",
             prompt_ids=list(prefix.token_ids),
@@ -211,7 +215,7 @@ class Answerer:
             temperature=0.0,
             seed=None,
             json_schema=None,
-            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
+            cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=None,
         )
@@ -219,7 +223,7 @@ class Answerer:
         with self._database.write() as session:
             now = self._database.now(session)
             if succeed(session, now, lease.job_id, lease.attempt):
-                self._note_prefix(session, now, lease, prefix)
+                self._note_prefix(session, now, prefix)
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
@@ -253,14 +257,14 @@ class Answerer:
         assert self.runtime is not None
         return self._prefixes.get(self.runtime.settings.tier_table(), document)
 
-    def _note_prefix(self, session: Any, now: datetime, lease: Lease, prefix: Prefix) -> None:
+    def _note_prefix(self, session: Any, now: datetime, prefix: Prefix) -> None:
         if self.runtime is None:
             return
         block = self._host.info.block_size
         prefixes.note_residency(
             session,
             now,
-            tenant_id=lease.tenant_id,
+            owner=prefix.owner,
             prefix_id=prefix.id,
             worker_id=self.runtime.id,
             tokens=prefix.tokens // block * block,
@@ -268,14 +272,14 @@ class Answerer:
             cache_epoch=prefix.cache_epoch,
         )
 
-    def _note(self, lease: Lease, prefix: Prefix, *, tokens: int, state: str) -> None:
+    def _note(self, prefix: Prefix, *, tokens: int, state: str) -> None:
         if self.runtime is None:
             return
         with self._database.write() as session:
             prefixes.note_residency(
                 session,
                 self._database.now(session),
-                tenant_id=lease.tenant_id,
+                owner=prefix.owner,
                 prefix_id=prefix.id,
                 worker_id=self.runtime.id,
                 tokens=tokens,

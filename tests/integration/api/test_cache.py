@@ -183,7 +183,7 @@ def test_dropping_makes_it_cold_everywhere_and_ends_pin_and_warming(
     with database.write() as session:
         for epoch, expected in ((0, 0), (1, 1)):
             prefixes.note_residency(
-                session, database.now(session), tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker,
+                session, database.now(session), owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker,
                 tokens=800, state="warm", cache_epoch=epoch,
             )  # fmt: skip
             assert len(session.exec(select(ResidencyRow)).all()) == expected

@@ -44,7 +44,7 @@ class Installation:
         with self.database.write() as session:
             now = self.database.now(session)
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint="f",
+                session, now, owner=DEFAULT_TENANT, fingerprint="f",
                 token_ids=[*new_id("x").encode(), *range(TOKENS)], page_starts=[0],
             )  # fmt: skip
             row = DocumentRow(
@@ -56,7 +56,7 @@ class Installation:
             session.flush()
             if held_by is not None:
                 prefixes.note_residency(
-                    session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=held_by,
+                    session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=held_by,
                     tokens=TOKENS, state="warm",
                 )  # fmt: skip
             return row.id

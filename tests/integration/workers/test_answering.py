@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from service.settings import Settings
 from service.store import caching, documents, prefixes, questions
 from service.store.database import Database
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
+from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
@@ -28,6 +29,7 @@ from workers.answer.citing import PageIndexes
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
 from workers.engine.host import EngineHost
 from workers.runtime import Runtime
+from workers.secrets import cache_salt, reader_mark
 
 PAGES = ("The pump stands in the north hall. " * 12, "The warranty lasts two years from delivery. " * 12)
 
@@ -78,7 +80,8 @@ class Bench:
         answerer = Answerer(
             database, self.encoder, self.host, Here(database),
             open_stream=lambda _question, _attempt: Quiet(),
-            cache_salt=lambda tenant, scope: f"{tenant}-{scope}".replace(":", "-"),
+            cache_salt=functools.partial(cache_salt, b"x" * 32),
+            reader_mark=functools.partial(reader_mark, b"x" * 32),
             model="tiny",
         )  # fmt: skip
         self.runtime = Runtime(
@@ -88,17 +91,17 @@ class Bench:
         answerer.runtime = self.runtime
         self.runtime._beat()  # pyright: ignore[reportPrivateUsage] - registers without the threads
 
-    def document(self) -> DocumentRow:
+    def document(self, tenant: str = DEFAULT_TENANT, *, shared: bool = False) -> DocumentRow:
         ids, starts = self.encoder.prefix([self.encoder.page(i, text) for i, text in enumerate(PAGES, 1)])
         now = datetime.now(UTC)
         with self.database.write() as session:
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
+                session, now, owner=ALL_TENANTS if shared else tenant, fingerprint=self.encoder.fingerprint, token_ids=ids,
                 page_starts=starts,
             )  # fmt: skip
             document_id = new_id("doc")
             row = DocumentRow(
-                id=document_id, lineage_id=document_id, tenant_id=DEFAULT_TENANT, name="a", content_type="text/plain",
+                id=document_id, lineage_id=document_id, tenant_id=tenant, name="a", content_type="text/plain", shared=shared,
                 bytes=1, sha256=document_id, status="ready", pages=2, tokens=len(ids), tier="8k", prefix_id=prefix_id,
                 created_at=now,
             )  # fmt: skip
@@ -113,11 +116,11 @@ class Bench:
     def answer(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> tuple[QuestionRow, JobRow]:
         with self.database.write() as session:
             now = self.database.now(session)
-            held = documents.get(session, DEFAULT_TENANT, document.id)
-            row, _ = questions.ask(session, now, DEFAULT_TENANT, held, NewQuestion(text, 2, 16, 60, **fields), "8k")
+            held = documents.get(session, document.tenant_id, document.id)
+            row, _ = questions.ask(session, now, document.tenant_id, held, NewQuestion(text, 2, 16, 60, **fields), "8k")
         self.runtime.work()
         with self.database.read() as session:
-            return questions.get(session, DEFAULT_TENANT, row.id)
+            return questions.get(session, document.tenant_id, row.id)
 
     def holds(self) -> list[str]:
         with self.database.read() as session:
@@ -177,6 +180,73 @@ def test_a_follow_up_gets_another_salt_once_the_cache_was_given_up(bench: Bench)
     cold, _ = bench.answer(document, "And now?")
     assert cold.cached_tokens == 0
     assert len({request.cache_salt for request in bench.engine.requests}) == 2
+
+
+def test_a_shared_document_is_computed_once_for_all_who_share_it(bench: Bench):
+    mine, theirs, private = bench.document("a", shared=True), bench.document("b", shared=True), bench.document("b")
+    assert mine.prefix_id == theirs.prefix_id != private.prefix_id
+    first, _ = bench.answer(mine)
+    second, _ = bench.answer(theirs)
+    third, _ = bench.answer(private)
+    block = bench.host.info.block_size
+    assert first.cached_tokens == 0
+    assert second.cached_tokens == (mine.tokens or 0) // block * block
+    assert third.cached_tokens == 0
+    assert sorted(bench.holds()) == sorted([mine.prefix_id or "", private.prefix_id or ""])
+
+
+def test_nobody_finds_another_tenants_question_on_a_shared_document(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    asked = "Is the director ill? " * 40
+    bench.answer(mine, asked)
+    guessed, _ = bench.answer(theirs, asked)
+    again, _ = bench.answer(mine, asked)
+    assert guessed.cached_tokens is not None
+    assert again.cached_tokens is not None
+    assert guessed.cached_tokens <= (mine.tokens or 0) + bench.encoder.mark_tokens < again.cached_tokens
+
+
+def test_shared_documents_that_only_begin_alike_do_not_meet(bench: Bench):
+    one = bench.document("a", shared=True)
+    with bench.database.write() as session:
+        ids, starts = bench.encoder.prefix([bench.encoder.page(1, PAGES[0])])
+        other_prefix = prefixes.store(
+            session, datetime.now(UTC), owner=ALL_TENANTS, fingerprint=bench.encoder.fingerprint, token_ids=ids,
+            page_starts=starts,
+        )  # fmt: skip
+    other = bench.document("b", shared=True)
+    with bench.database.write() as session:
+        row = documents.get(session, "b", other.id)
+        row.prefix_id, row.tokens = other_prefix, len(ids)
+        session.add(row)
+    bench.answer(one)
+    found, _ = bench.answer(row)
+    assert found.cached_tokens == 0
+
+
+def test_giving_a_shared_cache_up_leaves_it_to_the_others(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    bench.answer(mine)
+    with bench.database.write() as session:
+        caching.drop(session, bench.database.now(session), documents.get(session, "a", mine.id))
+    with bench.database.read() as session:
+        left = documents.get(session, "a", mine.id)
+    assert (left.shared, left.prefix_id == theirs.prefix_id) == (False, False)
+    cold, _ = bench.answer(left)
+    warm, _ = bench.answer(theirs)
+    assert cold.cached_tokens == 0
+    assert warm.cached_tokens
+    again, _ = bench.answer(left)
+    assert again.cached_tokens
+
+
+def test_a_shared_prefix_goes_with_the_last_document_that_has_it(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    with bench.database.write() as session:
+        documents.delete(session, "a", mine.id)
+        assert prefixes.load(session, ALL_TENANTS, theirs.prefix_id or "") is not None
+        documents.delete(session, "b", theirs.id)
+        assert prefixes.load(session, ALL_TENANTS, theirs.prefix_id or "") is None
 
 
 def test_the_shorter_prefill_has_the_earlier_turn(bench: Bench):

@@ -52,10 +52,10 @@ def compute(database: Database, worker_id: str, *, state: str = "warm") -> str:
     with database.write() as session:
         now = database.now(session)
         prefix_id = prefixes.store(
-            session, now, tenant_id=DEFAULT_TENANT, fingerprint=new_id("f"), token_ids=range(100), page_starts=[0]
+            session, now, owner=DEFAULT_TENANT, fingerprint=new_id("f"), token_ids=range(100), page_starts=[0]
         )
         prefixes.note_residency(
-            session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id, tokens=96, state=state
+            session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id, tokens=96, state=state
         )
         return prefix_id
 
