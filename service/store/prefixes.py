@@ -178,6 +178,16 @@ def note_residency(
     )
 
 
+def epochs(session: Session, prefix_ids: Collection[str]) -> dict[str, int]:
+    """Cache epochs of those of these prefixes that there are."""
+    ids = sorted(prefix_ids)
+    found: dict[str, int] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        found |= session.exec(select(PrefixRow.id, PrefixRow.cache_epoch).where(col(PrefixRow.id).in_(part))).all()
+    return found
+
+
 def held_by(session: Session, worker_id: str) -> dict[str, int]:
     """Prefixes that a worker computed whole, wherever they lie now: cache epoch by id."""
     rows = session.exec(

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -46,6 +46,16 @@ class Stream(Protocol):
     def finish(self) -> None: ...
 
 
+class NoteBlocks(Protocol):
+    """Remembers what an engine keeps of a request beyond its own life."""
+
+    def __call__(self, prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None: ...
+
+
+def _note_nothing(prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None:
+    del prefix, request, output_ids
+
+
 class Answerer:
     """Handler of answer and warm jobs.
 
@@ -57,6 +67,7 @@ class Answerer:
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
         expected_prefill_rate: Prompt tokens a second to count with until some are measured.
+        note_blocks: Told of every request before the engine gets it, and of its output.
         cache_salt: The engine's cache salt for a prefix's owner and its ``cache_scope``.
         reader_mark: What a tenant's prompts on shared documents are told by.
     """
@@ -73,6 +84,7 @@ class Answerer:
         reader_mark: Callable[[str], str],
         model: str,
         expected_prefill_rate: float | None = None,
+        note_blocks: NoteBlocks = _note_nothing,
     ) -> None:
         self._database = database
         self._encoder = encoder
@@ -82,6 +94,7 @@ class Answerer:
         self._cache_salt = cache_salt
         self._reader_mark = reader_mark
         self._model = model
+        self._note_blocks = note_blocks
         self._expected_prefill_rate = expected_prefill_rate or DEFAULT_PREFILL_RATE
         self._prefixes = PrefixCache(database, encoder)
         self.meter = SpeedMeter()
@@ -128,7 +141,7 @@ class Answerer:
                 stream.write(delta.text)
 
         before_engine = time.monotonic()
-        result = self._run(attempt, request, on_delta)
+        result = self._run(attempt, prefix, request, on_delta)
         value = None if question.json_schema is None else value_of(result.text, question.json_schema)
         evidence = self._citer.find(lease.tenant_id, document.id, result.text)
         answered = Answered(
@@ -219,7 +232,7 @@ class Answerer:
             priority=self._turn(lease, prefix),
             adapter=None,
         )
-        self._run(attempt, request, lambda _: None)
+        self._run(attempt, prefix, request, lambda _: None)
         with self._database.write() as session:
             now = self._database.now(session)
             if succeed(session, now, lease.job_id, lease.attempt):
@@ -227,10 +240,19 @@ class Answerer:
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
-    def _run(self, attempt: Attempt, request: EngineRequest, on_delta: Callable[[EngineDelta], None]) -> EngineResult:
+    def _run(
+        self, attempt: Attempt, prefix: Prefix, request: EngineRequest, on_delta: Callable[[EngineDelta], None]
+    ) -> EngineResult:
         attempt.check()
+        self._note_blocks(prefix, request)
+        written: list[int] = []
+
+        def counted(delta: EngineDelta) -> None:
+            written.extend(delta.token_ids)
+            on_delta(delta)
+
         started = time.monotonic()
-        future = self._host.submit(request, on_delta)
+        future = self._host.submit(request, counted)
         attempt.on_stop(lambda: self._host.cancel(request.request_id))
         try:
             result = future.result()
@@ -238,6 +260,8 @@ class Answerer:
             # An abort that was asked for is the attempt's stop; any other is the engine's own and is tried again.
             attempt.check()
             raise
+        finally:
+            self._note_blocks(prefix, request, written)
         self.meter.note(started, result)
         return result
 
