@@ -120,6 +120,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         reader_mark=functools.partial(reader_mark, secret),
         model=settings.model_name,
         expected_prefill_rate=profile.expected_prefill_rate,
+        keeps_prefixes=profile.enable_prefix_caching,
         **({"note_blocks": BlockNoter(folder, profile, host.info.block_size)} if folder else {}),
     )
     bell = Bell(app, table)
@@ -136,6 +137,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "engine": host.info.version,
             "max_model_len": host.info.max_model_len,
             "kv_tokens": host.info.kv_tokens,
+            "prefix_caching": profile.enable_prefix_caching,
             "kv_cache_dtype": host.info.kv_cache_dtype,
             "rope_factor": profile.rope_factor,
             "adapters": list(host.info.adapters),

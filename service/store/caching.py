@@ -184,7 +184,11 @@ def _workers_of(row: DocumentRow, alive: Sequence[WorkerRow], tiers: TierTable) 
 
 
 def _room(alive: Sequence[WorkerRow], share: float) -> dict[str, int]:
-    return {worker.id: int(share * int(worker.info.get("kv_tokens") or 0)) for worker in alive}
+    # An engine without prefix caching keeps nothing warm. Workers of before say nothing of it.
+    return {
+        worker.id: int(share * int(worker.info.get("kv_tokens") or 0)) if worker.info.get("prefix_caching", True) else 0
+        for worker in alive
+    }
 
 
 def _busy(session: Session, document_ids: Sequence[str], recent: datetime) -> set[str]:

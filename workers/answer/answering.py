@@ -67,6 +67,7 @@ class Answerer:
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
         expected_prefill_rate: Prompt tokens a second to count with until some are measured.
+        keeps_prefixes: Whether the engine finds a prompt's beginning again (prefix caching).
         note_blocks: Told of every request before the engine gets it, and of its output.
         cache_salt: The engine's cache salt for a prefix's owner and its ``cache_scope``.
         reader_mark: What a tenant's prompts on shared documents are told by.
@@ -84,6 +85,7 @@ class Answerer:
         reader_mark: Callable[[str], str],
         model: str,
         expected_prefill_rate: float | None = None,
+        keeps_prefixes: bool = True,
         note_blocks: NoteBlocks = _note_nothing,
     ) -> None:
         self._database = database
@@ -94,6 +96,7 @@ class Answerer:
         self._cache_salt = cache_salt
         self._reader_mark = reader_mark
         self._model = model
+        self._keeps_prefixes = keeps_prefixes
         self._note_blocks = note_blocks
         self._expected_prefill_rate = expected_prefill_rate or DEFAULT_PREFILL_RATE
         self._prefixes = PrefixCache(database, encoder)
@@ -282,7 +285,7 @@ class Answerer:
         return self._prefixes.get(self.runtime.settings.tier_table(), document)
 
     def _note_prefix(self, session: Any, now: datetime, prefix: Prefix) -> None:
-        if self.runtime is None:
+        if self.runtime is None or not self._keeps_prefixes:
             return
         block = self._host.info.block_size
         prefixes.note_residency(
@@ -297,7 +300,7 @@ class Answerer:
         )
 
     def _note(self, prefix: Prefix, *, tokens: int, state: str) -> None:
-        if self.runtime is None:
+        if self.runtime is None or not self._keeps_prefixes:
             return
         with self._database.write() as session:
             prefixes.note_residency(

@@ -70,7 +70,7 @@ class Here:
 
 
 class Bench:
-    def __init__(self, database: Database, folder: Path, dead_broker_url: str) -> None:
+    def __init__(self, database: Database, folder: Path, dead_broker_url: str, *, keeps_prefixes: bool = True) -> None:
         self.database = database
         self.settings = Settings(data_dir=folder, broker={"url": dead_broker_url})  # type: ignore[arg-type]
         self.encoder = PromptEncoder.load(write_model(folder / "model"), self.settings.model.system_text)
@@ -82,7 +82,7 @@ class Bench:
             open_stream=lambda _question, _attempt: Quiet(),
             cache_salt=functools.partial(cache_salt, b"x" * 32),
             reader_mark=functools.partial(reader_mark, b"x" * 32),
-            model="tiny",
+            model="tiny", keeps_prefixes=keeps_prefixes,
         )  # fmt: skip
         self.runtime = Runtime(
             self.settings, database, Bell(make_celery(self.settings.broker), self.settings.tier_table()),
@@ -161,6 +161,17 @@ def test_an_adapter_reaches_the_engine_and_claims_no_cache(bench: Bench):
     bench.answer(document)
     assert bench.engine.requests[-1].adapter is None
     assert bench.holds() == [document.prefix_id]
+
+
+def test_an_engine_without_prefix_caching_is_not_said_to_hold_anything(
+    database: Database, tmp_path: Path, dead_broker_url: str
+):
+    bench = Bench(database, tmp_path, dead_broker_url, keeps_prefixes=False)
+    try:
+        _, job = bench.answer(bench.document())
+        assert (job.state, bench.holds()) == (JobState.SUCCEEDED, [])
+    finally:
+        bench.host.shutdown()
 
 
 def test_an_adapter_the_engine_lacks_fails_the_question(bench: Bench):
