@@ -120,7 +120,7 @@ class Stack:
             with self.database.write() as session:
                 now = self.database.now(session)
                 prefix_id = prefixes.store(
-                    session, now, tenant_id=DEFAULT_TENANT, fingerprint=encoder.fingerprint, token_ids=tokens,
+                    session, now, owner=DEFAULT_TENANT, fingerprint=encoder.fingerprint, token_ids=tokens,
                     page_starts=[len(head)],
                 )  # fmt: skip
                 document = new_id("doc")

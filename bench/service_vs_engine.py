@@ -26,7 +26,7 @@ from bench.shapes import QWEN25_7B, TINY, make_shape
 from service.settings import load_settings
 from service.store import prefixes
 from service.store.database import Database
-from service.store.tables import DEFAULT_TENANT, DocumentRow
+from service.store.tables import DocumentRow
 from service.tokens.prompt import PromptEncoder
 
 
@@ -79,7 +79,7 @@ def stored_prefixes(database: Database, ids: list[str]) -> list[list[int]]:
             row = session.get(DocumentRow, document_id)
             assert row is not None
             assert row.prefix_id is not None
-            prefix = prefixes.load(session, DEFAULT_TENANT, row.prefix_id)
+            prefix = prefixes.load(session, row.prefix_owner, row.prefix_id)
             assert prefix is not None
             found.append(list(prefix.token_ids))
     return found

@@ -43,6 +43,7 @@ from workers.answer.citing_process import CitingProcess
 from workers.engine.engine import EngineRequest
 from workers.engine.host import EngineHost
 from workers.runtime import Runtime
+from workers.secrets import cache_salt, reader_mark
 
 WORDS = (
     "the", "observer", "of", "north", "jetty", "reads", "gauge", "and", "level", "at", "ebb", "when", "wind", "water",
@@ -84,7 +85,8 @@ class Bench:
             self.host,
             self.citing,
             open_stream=functools.partial(TokenWriter.open, broker_url),
-            cache_salt=lambda tenant, scope: f"{tenant}-{scope}".replace(":", "-"),
+            cache_salt=functools.partial(cache_salt, b"bench"),
+            reader_mark=functools.partial(reader_mark, b"bench"),
             model="fake",
         )
         self.runtime = Runtime(
@@ -106,7 +108,7 @@ class Bench:
         with self.database.write() as session:
             now = self.database.now(session)
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
+                session, now, owner=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
                 page_starts=starts,
             )  # fmt: skip
             document_id = new_id("doc")

@@ -307,6 +307,16 @@ class UnknownAdapter(Unprocessable):
     code = "unknown_adapter"
 
 
+class SchemaNotSupported(Unprocessable):
+    """Answers cannot follow this JSON Schema.
+
+    ``place`` (a JSON pointer) and ``keyword`` say what stands in the way; ``docs/schemas.md`` lists what is possible. A
+    question whose schema only its engine cannot follow fails with the same code, at its first attempt.
+    """
+
+    code = "schema_not_supported"
+
+
 class DocumentNotUsable(Unprocessable):
     """The document could not be read, so it cannot answer questions.
 

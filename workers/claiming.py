@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import structlog
-from sqlalchemy import Row
 from sqlmodel import Session
 
 from service.domain.fairness import Shares
@@ -93,7 +91,7 @@ class Claimer:
         kept: list[Doorbell] = []
         try:
             with self._database.write() as session:
-                lease = self._claim(session, held, kept)
+                lease, kept = self._claim(session, held)
         except DatabaseUnavailable as error:
             log.warning("claim_failed", error=error.detail)
             return None
@@ -105,20 +103,12 @@ class Claimer:
             log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
         return lease
 
-    def _claim(self, session: Session, held: Collection[Lease], kept: list[Doorbell]) -> Lease | None:
+    def _claim(self, session: Session, held: Collection[Lease]) -> tuple[Lease | None, list[Doorbell]]:
         now = self._database.now(session)
         with self._lock:
             tenants = self._shares.order(self._waiting, time.monotonic())
-
-        def elsewhere(job: Row[Any]) -> bool:
-            left = self._placer.elsewhere(session, now, job, self._worker_id)
-            kept.extend(left)
-            return bool(left)
-
-        def claimed(job: Row[Any]) -> None:
-            kept.extend(self._placer.keep_together(session, now, job, self._worker_id))
-
-        return claims.claim_next(
+        placing = self._placer.claim(session, now, self._worker_id)
+        lease = claims.claim_next(
             session,
             now,
             worker_id=self._worker_id,
@@ -129,6 +119,7 @@ class Claimer:
             include_suspects=not any(lease.engine_deaths for lease in held),
             tenants=tenants,
             # With nobody else to leave a job to, neither is asked.
-            elsewhere=elsewhere if self._has_peers else None,
-            claimed=claimed if self._has_peers else None,
+            elsewhere=placing.elsewhere if self._has_peers else None,
+            claimed=placing.keep_together if self._has_peers else None,
         )
+        return lease, placing.kept

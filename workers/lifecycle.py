@@ -30,11 +30,11 @@ from workers.engine.offload_folder import OffloadFolder
 from workers.engine.shape import model_revision
 from workers.engine.spawned import end_with_parent
 from workers.keepwarm import PinKeeper
-from workers.offloaded import OffloadKeeper
+from workers.offloaded import BlockNoter, OffloadKeeper
 from workers.quality import warn_of_loss
 from workers.read_job import DocumentReader
 from workers.runtime import Runtime
-from workers.secrets import cache_salt, installation_secret
+from workers.secrets import cache_salt, installation_secret, reader_mark
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -101,7 +101,8 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     started = time.monotonic()
     host, profile = build(settings, tiers)
-    offloaded = _offload_keeper(settings, database, profile)
+    folder = _offload_folder(profile)
+    offloaded = OffloadKeeper(settings.engine, database, folder) if folder else None
     end_with_parent()
     citing = CitingProcess(settings.database_url, busy_timeout_seconds=settings.database.busy_timeout_seconds)
     citing.start()
@@ -116,8 +117,11 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         citing,
         open_stream=functools.partial(TokenWriter.open, settings.broker.url),
         cache_salt=functools.partial(cache_salt, secret),
+        reader_mark=functools.partial(reader_mark, secret),
         model=settings.model_name,
         expected_prefill_rate=profile.expected_prefill_rate,
+        keeps_prefixes=profile.enable_prefix_caching,
+        **({"note_blocks": BlockNoter(folder, profile, host.info.block_size)} if folder else {}),
     )
     bell = Bell(app, table)
     runtime = Runtime(
@@ -133,6 +137,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
             "engine": host.info.version,
             "max_model_len": host.info.max_model_len,
             "kv_tokens": host.info.kv_tokens,
+            "prefix_caching": profile.enable_prefix_caching,
             "kv_cache_dtype": host.info.kv_cache_dtype,
             "rope_factor": profile.rope_factor,
             "adapters": list(host.info.adapters),
@@ -160,12 +165,12 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     return celery_worker.run(app, runtime, shutdown=shutdown)
 
 
-def _offload_keeper(settings: Settings, database: Database, profile: EngineProfile) -> OffloadKeeper | None:
+def _offload_folder(profile: EngineProfile) -> OffloadFolder | None:
     if profile.offload_disk_dir is None:
         return None
     folder = OffloadFolder(profile.offload_disk_dir.parent, profile.offload_disk_dir)
     folder.prepare()
-    return OffloadKeeper(settings.engine, database, folder)
+    return folder
 
 
 def _favour_the_engine() -> None:

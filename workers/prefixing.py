@@ -39,18 +39,18 @@ class PrefixCache:
     def get(self, tiers: TierTable, document: DocumentRow) -> Prefix:
         """As ``current_prefix``. Under one id only the cache epoch of a stored prefix changes; it is read each time."""
         with self._lock:
-            kept = self._kept.get((document.tenant_id, document.prefix_id or ""))
+            kept = self._kept.get((document.prefix_owner, document.prefix_id or ""))
         if kept is not None and kept.fingerprint == self._encoder.fingerprint:
             with self._database.read() as session:
-                epoch = prefixes.cache_epoch(session, document.tenant_id, kept.id)
+                epoch = prefixes.cache_epoch(session, kept.owner, kept.id)
             if epoch is not None:
-                return self._keep(document.tenant_id, dataclasses.replace(kept, cache_epoch=epoch))
-        return self._keep(document.tenant_id, current_prefix(self._database, self._encoder, tiers, document))
+                return self._keep(dataclasses.replace(kept, cache_epoch=epoch))
+        return self._keep(current_prefix(self._database, self._encoder, tiers, document))
 
-    def _keep(self, tenant_id: str, prefix: Prefix) -> Prefix:
+    def _keep(self, prefix: Prefix) -> Prefix:
         with self._lock:
-            self._kept[tenant_id, prefix.id] = prefix
-            self._kept.move_to_end((tenant_id, prefix.id))
+            self._kept[prefix.owner, prefix.id] = prefix
+            self._kept.move_to_end((prefix.owner, prefix.id))
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return prefix
@@ -77,7 +77,7 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
     if document.prefix_id is None:
         raise InternalFailure(f"Document {document.id} is {document.status} and has no prefix.")
     with database.read() as session:
-        prefix = prefixes.load(session, document.tenant_id, document.prefix_id)
+        prefix = prefixes.load(session, document.prefix_owner, document.prefix_id)
         if prefix is not None and prefix.fingerprint == encoder.fingerprint:
             return prefix
         pages = documents.page_texts(session, document.tenant_id, document.id)
@@ -87,7 +87,7 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
         prefix_id = prefixes.store(
             session,
             database.now(session),
-            tenant_id=document.tenant_id,
+            owner=document.prefix_owner,
             fingerprint=encoder.fingerprint,
             token_ids=ids,
             page_starts=starts,
@@ -98,7 +98,7 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
         row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
         session.add(row)
         versions.compare(session, row)
-        stored = prefixes.load(session, document.tenant_id, prefix_id)
+        stored = prefixes.load(session, row.prefix_owner, prefix_id)
     log.info("prefix_recounted", document=document.id, tokens=len(ids), tier=fit.tier)
     assert stored is not None
     return stored

@@ -90,7 +90,7 @@ class DocumentReader:
         if document.estimate:
             self._finish_estimate(attempt, read, pages.ids)
         else:
-            self._finish(attempt, read, pages.ids)
+            self._finish(attempt, document.prefix_owner, read, pages.ids)
         log.info(
             "document_read",
             document=document.id,
@@ -99,7 +99,7 @@ class DocumentReader:
             readers=summary.readers,
         )
 
-    def _finish(self, attempt: Attempt, read: ReadDocument, pages: list[list[int]]) -> None:
+    def _finish(self, attempt: Attempt, owner: str, read: ReadDocument, pages: list[list[int]]) -> None:
         ids, starts = self._encoder.prefix(pages)
         fit = self._tiers.fit(len(ids))
         lease = attempt.lease
@@ -108,7 +108,7 @@ class DocumentReader:
             prefix_id = prefixes.store(
                 session,
                 now,
-                tenant_id=lease.tenant_id,
+                owner=owner,
                 fingerprint=self._encoder.fingerprint,
                 token_ids=ids,
                 page_starts=starts,

@@ -8,6 +8,8 @@ import os
 import secrets
 from pathlib import Path
 
+from service.domain.prompt import READER_MARK_CHARACTERS
+
 
 def installation_secret(data_dir: Path) -> bytes:
     """The 32-byte secret of an installation, made at first use and kept readable by its owner only.
@@ -31,18 +33,25 @@ def installation_secret(data_dir: Path) -> bytes:
     return bytes.fromhex(path.read_text())
 
 
-def cache_salt(secret: bytes, tenant_id: str, scope: str = "") -> str:
-    """A tenant's salt for the engine's prefix cache: no tenant can learn from timing what another one asked.
+def cache_salt(secret: bytes, owner: str, scope: str = "") -> str:
+    """A prefix's salt for the engine's prefix cache: no tenant can learn from timing what another one asked.
 
     HMAC-SHA-256 in hex, never from the client (CVE-2025-46570).
 
     Args:
         secret: The installation's.
-        tenant_id: The tenant.
+        owner: Whose prefix it is: a tenant's, or all tenants' (``*``) when it is shared.
         scope: ``Prefix.cache_scope`` of the document: changes when its cache is given up, so that no engine finds the old
             blocks again.
     """
-    # A tenant's name has no zero byte, so no tenant and scope look like another tenant.
-    return hmac.new(
-        secret, f"{tenant_id}\0{scope}".encode() if scope else tenant_id.encode(), hashlib.sha256
-    ).hexdigest()
+    # An owner's name has no zero byte, so no owner and scope look like another owner.
+    return _derived(secret, f"{owner}\0{scope}" if scope else owner)
+
+
+def reader_mark(secret: bytes, tenant_id: str) -> str:
+    """What tells one tenant's prompts on a shared document from another's, eight hexadecimal digits."""
+    return _derived(secret, f"{tenant_id}\0\0reader")[:READER_MARK_CHARACTERS]
+
+
+def _derived(secret: bytes, label: str) -> str:
+    return hmac.new(secret, label.encode(), hashlib.sha256).hexdigest()

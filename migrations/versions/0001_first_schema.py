@@ -168,6 +168,7 @@ def upgrade() -> None:
         sa.Column("ocr", sa.String(), nullable=False),
         sa.Column("warm", sa.Boolean(), nullable=False),
         sa.Column("password", sa.String(), nullable=True),
+        sa.Column("shared", sa.Boolean(), nullable=False),
         sa.Column("prefix_id", sa.String(), nullable=True),
         sa.Column("error_code", sa.String(), nullable=True),
         sa.Column("error_detail", sa.String(), nullable=True),

@@ -34,6 +34,11 @@ _UPLOAD_OPTIONS: dict[str, Any] = {
     **_ESTIMATE_OPTIONS,
     "warm": {"type": "boolean", "default": True},
     "pin_seconds": {"type": "integer", "minimum": 1, "description": "Keep the prefix warm for this long."},
+    "shared": {
+        "type": "boolean",
+        "default": False,
+        "description": "Let its computed prefix serve every tenant that marked the same document shared.",
+    },
     "metadata": {"type": "string", "description": "A JSON object.", "examples": ['{"case": 17}']},
     "replaces": {
         "type": "string",

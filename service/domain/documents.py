@@ -33,6 +33,7 @@ class NewDocument:
         password: Opens the file; dropped as soon as the file was read.
         metadata: The client's own key-value pairs.
         replaces: The document that this one is a new version of.
+        shared: Whether its computed prefix serves every tenant that marked the same document so.
     """
 
     name: str
@@ -44,6 +45,7 @@ class NewDocument:
     password: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     replaces: str | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

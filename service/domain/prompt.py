@@ -1,9 +1,13 @@
 """The prompt's layout: what stands where, and which token ids come from storage. Pure.
 
-    fixed system text → document with page markers → history → question
+    fixed system text → document with page markers → [reader's mark] → history → question
 
 Nothing that varies stands before the document, so every question on it shares one prefix. Parts are tokenised apart
 and their ids joined: a page's ids never depend on its neighbours, and the prefix's never on the question.
+
+An engine's cache knows a prompt's blocks by all tokens before them and one salt for all of it. Where tenants share a
+document's prefix, and so its salt, each one's mark follows the document, so that no block of a question or an answer is found
+by another tenant.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ Encode = Callable[[str], list[int]]
 
 DOCUMENT_START = "Document:\n"
 DOCUMENT_END = "\n\nEnd of the document.\n\n"
+READER_MARK_CHARACTERS = 8
 
 
 def page_marker(number: int) -> str:
@@ -50,6 +55,11 @@ def prefix_ids(head: Sequence[int], pages: Iterable[Sequence[int]], encode: Enco
         ids.extend(page)
     ids.extend(encode(DOCUMENT_END))
     return ids, starts
+
+
+def mark_ids(encode: Encode, mark: str) -> list[int]:
+    """A reader's mark, character by character, so that all marks have the same number of tokens."""
+    return [token for character in f"[{mark}]\n" for token in encode(character)]
 
 
 def suffix_ids(

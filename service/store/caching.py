@@ -17,7 +17,7 @@ from service.domain.placement import serving_tier
 from service.domain.tiers import TierTable
 from service.errors import PinsExceedCache
 from service.settings import Settings
-from service.store import documents, jobs
+from service.store import documents, jobs, prefixes
 from service.store.database import insert_or
 from service.store.maintenance import served_tiers
 from service.store.placement import Placer
@@ -184,7 +184,11 @@ def _workers_of(row: DocumentRow, alive: Sequence[WorkerRow], tiers: TierTable) 
 
 
 def _room(alive: Sequence[WorkerRow], share: float) -> dict[str, int]:
-    return {worker.id: int(share * int(worker.info.get("kv_tokens") or 0)) for worker in alive}
+    # An engine without prefix caching keeps nothing warm. Workers of before say nothing of it.
+    return {
+        worker.id: int(share * int(worker.info.get("kv_tokens") or 0)) if worker.info.get("prefix_caching", True) else 0
+        for worker in alive
+    }
 
 
 def _busy(session: Session, document_ids: Sequence[str], recent: datetime) -> set[str]:
@@ -223,7 +227,9 @@ def drop(session: Session, now: datetime, document: DocumentRow) -> None:
     """Make a document cold, for placement and for the engines, and end its pin.
 
     An engine cannot evict a single prefix. The next epoch gives the prefix another salt, under which no engine finds the
-    old blocks; they go when their room is needed. Documents of the same text share the prefix, and lose it too.
+    old blocks; they go when their room is needed. The tenant's documents of the same text share the prefix, and lose it too.
+
+    A shared document leaves the sharing, because other tenants compute with its prefix: it gets one of the tenant's own.
     """
     unpin(session, document.id)
     waiting = session.exec(
@@ -235,9 +241,30 @@ def drop(session: Session, now: datetime, document: DocumentRow) -> None:
         jobs.request_cancel(session, now, job)
     if document.prefix_id is None:
         return
+    if document.shared:
+        _leave(session, now, document, document.prefix_id)
     session.connection().execute(
         update(PrefixRow)
-        .where(col(PrefixRow.id) == document.prefix_id, col(PrefixRow.tenant_id) == document.tenant_id)
+        .where(col(PrefixRow.id) == document.prefix_id, col(PrefixRow.tenant_id) == document.prefix_owner)
         .values(cache_epoch=col(PrefixRow.cache_epoch) + 1)
     )
     session.connection().execute(delete(ResidencyRow).where(col(ResidencyRow.prefix_id) == document.prefix_id))
+
+
+def _leave(session: Session, now: datetime, document: DocumentRow, prefix_id: str) -> None:
+    """Give a shared document the same prefix as the tenant's own."""
+    common = prefixes.load(session, document.prefix_owner, prefix_id)
+    assert common is not None
+    document.shared = False
+    document.prefix_id = prefixes.store(
+        session,
+        now,
+        owner=document.prefix_owner,
+        fingerprint=common.fingerprint,
+        token_ids=common.token_ids,
+        page_starts=common.page_starts,
+    )
+    session.add(document)
+    session.flush()
+    prefixes.hold(session, prefix_id)
+    prefixes.delete_unused(session, prefix_id)

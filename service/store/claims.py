@@ -54,8 +54,8 @@ def claim_next(
             on one engine, so that its next death tells which of them is to blame.
         tenants: Waiting tenants, the least served first; empty when that does not matter. A tenant that is not named
             has just begun to ask and goes first.
-        elsewhere: Keeps a job for a better worker (``Placer.elsewhere``) and says whether it did.
-        claimed: Told of the job as it was before it was claimed (``Placer.keep_together``).
+        elsewhere: Keeps a job for a better worker (``ClaimPlacement.elsewhere``) and says whether it did.
+        claimed: Told of the job as it was before it was claimed (``ClaimPlacement.keep_together``).
     """
     find = functools.partial(
         _candidates,

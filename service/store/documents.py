@@ -18,9 +18,9 @@ from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
 from service.domain.tiers import Fit
 from service.errors import DocumentError, NotFound
-from service.store import jobs, tally, versions
+from service.store import jobs, prefixes, tally, versions
 from service.store.placement import Placer
-from service.store.tables import DocumentRow, JobRow, PageRow, PrefixRow
+from service.store.tables import DocumentRow, JobRow, PageRow
 
 NO_QUOTA = Quota()
 
@@ -120,7 +120,7 @@ def accept(
         )
     row.status = DocumentStatus.RECEIVED
     row.name, row.ocr, row.warm, row.password = new.name, new.ocr, new.warm, new.password
-    row.user_metadata = new.metadata
+    row.user_metadata, row.shared = new.metadata, new.shared
     row.error_code = row.error_detail = None
     if old is not None:
         versions.link(session, row, old)
@@ -295,11 +295,11 @@ def delete(session: Session, now: datetime, tenant_id: str, document_id: str) ->
     row = get(session, tenant_id, document_id, hold=True, change=True)
     tally.note_deleted(session, now, mine)
     sha256, prefix_id = row.sha256, row.prefix_id
+    if prefix_id is not None:
+        prefixes.hold(session, prefix_id)
     versions.unlink(session, row)
     if prefix_id is not None:
-        shared = session.exec(select(DocumentRow.id).where(col(DocumentRow.prefix_id) == prefix_id)).first()
-        if shared is None:
-            session.connection().execute(sql_delete(PrefixRow).where(col(PrefixRow.id) == prefix_id))
+        prefixes.delete_unused(session, prefix_id)
     return sha256
 
 

@@ -11,8 +11,9 @@ from datetime import datetime
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
+from service.errors import InvalidRequest
 from service.store.jobs import changed
-from service.store.tables import ApiKeyRow
+from service.store.tables import ALL_TENANTS, ApiKeyRow
 
 _FORM = re.compile(r"lr_([0-9a-f]{16})_([0-9a-f]{64})")
 # Compared with when the id is unknown, so that the answer takes as long as for one that exists.
@@ -24,7 +25,12 @@ def create(session: Session, now: datetime, *, tenant_id: str, name: str) -> tup
 
     Returns:
         Its row, and the whole key, which cannot be shown again.
+
+    Raises:
+        InvalidRequest: The name stands for all tenants, or cannot be told from others.
     """
+    if tenant_id == ALL_TENANTS or "\0" in tenant_id or not tenant_id:
+        raise InvalidRequest(f"No tenant can be called {tenant_id!r}: it stands for all tenants, or for none.")
     secret = secrets.token_hex(32)
     row = ApiKeyRow(
         id=secrets.token_hex(8), tenant_id=tenant_id, name=name, secret_sha256=_hash(secret), created_at=now

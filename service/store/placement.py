@@ -26,8 +26,7 @@ class Placer:
     """Placement with the installation's settings (``placer_for``).
 
     Questions of people and warm-ups are placed when they are accepted (``place``). Those of a batch wait long: they are
-    placed when a worker is about to claim them (``elsewhere``), and the rest of the document is kept with the one that
-    was claimed (``keep_together``).
+    placed when a worker is about to claim them (``claim``).
 
     Attributes:
         tiers: The installation's tiers.
@@ -46,7 +45,7 @@ class Placer:
         job.uncached_tokens = job.tokens
         if job.tier is None or job.batch_id is not None:
             return
-        loads = self._loads(session, now, document.id, document.prefix_id, job.tier)
+        loads = self.loads(session, now, document.id, document.prefix_id, job.tier)
         choice = choose_worker(loads, max_wait_seconds=self.max_wait_seconds)
         if choice is None:
             return
@@ -55,84 +54,11 @@ class Placer:
         job.prefer_worker = choice.worker
         job.prefer_until = now + timedelta(seconds=choice.expected_wait_seconds + self.claim_window_seconds)
 
-    def elsewhere(self, session: Session, now: datetime, job: Row[Any], worker_id: str) -> list[Doorbell]:
-        """Before a worker claims a batch's job: keep its document for the worker that holds it already, if one does.
+    def claim(self, session: Session, now: datetime, worker_id: str) -> ClaimPlacement:
+        """What a worker's claim asks, within its transaction."""
+        return ClaimPlacement(self, session, now, worker_id)
 
-        Returns:
-            The bells of the jobs that are kept for another worker now; empty when this one may claim the job.
-        """
-        if job.batch_id is None or job.prefer_worker is not None:
-            return []
-        prefix_id, tokens = self._prefix(session, job)
-        loads = self._loads(session, now, job.document_id, prefix_id, job.tier)
-        if any(load.id == worker_id and load.holds for load in loads):
-            return []
-        choice = choose_worker(loads, max_wait_seconds=self.max_wait_seconds)
-        if choice is None or not choice.warm:
-            return []
-        holder = next(load for load in loads if load.id == choice.worker)
-        return self._keep(session, now, job, holder, tokens)
-
-    def keep_together(self, session: Session, now: datetime, job: Row[Any], worker_id: str) -> list[Doorbell]:
-        """After a worker claimed a batch's job, or one whose claim window had ended: keep the document's others with it.
-
-        Returns:
-            The bells of the jobs that are newly kept for it.
-        """
-        if job.batch_id is None and job.prefer_worker in (None, worker_id):
-            return []
-        prefix_id, tokens = self._prefix(session, job)
-        loads = self._loads(session, now, job.document_id, prefix_id, job.tier)
-        me = next((load for load in loads if load.id == worker_id), None)
-        if me is None or len(loads) < 2:
-            return []
-        session.connection().execute(
-            update(JobRow)
-            .where(
-                col(JobRow.document_id) == job.document_id,
-                col(JobRow.state) == JobState.QUEUED,
-                col(JobRow.prefer_worker).in_([worker_id, job.prefer_worker or worker_id]),
-            )
-            .values(prefer_worker=worker_id, prefer_until=now + self._kept_for(me, tokens))
-        )
-        return self._keep(session, now, job, me, tokens)
-
-    def _prefix(self, session: Session, job: Row[Any]) -> tuple[str | None, int]:
-        found = session.exec(
-            select(DocumentRow.prefix_id, DocumentRow.tokens).where(col(DocumentRow.id) == job.document_id)
-        ).one()
-        return found[0], found[1] or 0
-
-    def _kept_for(self, worker: WorkerLoad, tokens: int) -> timedelta:
-        """Long enough to compute the document and to run what is before it."""
-        return timedelta(seconds=self.max_wait_seconds + self.claim_window_seconds + tokens / worker.prefill_rate)
-
-    def _keep(self, session: Session, now: datetime, job: Row[Any], worker: WorkerLoad, tokens: int) -> list[Doorbell]:
-        """Keep what waits of a document, and is kept for nobody, for this worker, as far as it has room."""
-        free = (
-            col(JobRow.document_id) == job.document_id,
-            col(JobRow.tier) == job.tier,
-            col(JobRow.state) == JobState.QUEUED,
-            col(JobRow.batch_id).is_not(None),
-            col(JobRow.prefer_worker).is_(None),
-        )
-        first = (
-            sql_select(col(JobRow.id)).where(*free).order_by(col(JobRow.priority), col(JobRow.id)).limit(worker.room)
-        )
-        kept = session.connection().execute(
-            update(JobRow)
-            # The conditions again, because another worker may have kept some of them meanwhile (PostgreSQL).
-            .where(col(JobRow.id).in_(first), *free)
-            .values(
-                prefer_worker=worker.id,
-                prefer_until=now + self._kept_for(worker, tokens),
-                uncached_tokens=case((col(JobRow.tokens) > tokens, col(JobRow.tokens) - tokens), else_=0),
-            )
-            .returning(col(JobRow.id))
-        )
-        return [Doorbell(job_id, job.tier, worker.id) for (job_id,) in kept.all()]
-
-    def _loads(
+    def loads(
         self, session: Session, now: datetime, document_id: str, prefix_id: str | None, tier: str
     ) -> list[WorkerLoad]:
         """Live workers that serve a tier; empty when there are fewer than two, for then nothing is to be chosen."""
@@ -176,6 +102,102 @@ class Placer:
             )
             for worker in serving
         ]
+
+
+class ClaimPlacement:
+    """Placement of batches in one claim: a job is left to the worker that holds its document, or its document's others are kept
+    with it. The workers are looked at once for each job.
+
+    Attributes:
+        kept: The bells of the jobs that are newly kept for a worker, to ring after the commit.
+    """
+
+    def __init__(self, placer: Placer, session: Session, now: datetime, worker_id: str) -> None:
+        self._placer = placer
+        self._session = session
+        self._now = now
+        self._worker_id = worker_id
+        self._seen: dict[str, tuple[list[WorkerLoad], int]] = {}
+        self.kept: list[Doorbell] = []
+
+    def elsewhere(self, job: Row[Any]) -> bool:
+        """Before a worker claims a batch's job: keep its document for the worker that holds it already, if one does.
+
+        Returns:
+            Whether jobs are kept for another worker now; otherwise this one may claim the job.
+        """
+        if job.batch_id is None or job.prefer_worker is not None:
+            return False
+        loads, tokens = self._look(job)
+        if any(load.id == self._worker_id and load.holds for load in loads):
+            return False
+        choice = choose_worker(loads, max_wait_seconds=self._placer.max_wait_seconds)
+        if choice is None or not choice.warm:
+            return False
+        return self._keep(job, next(load for load in loads if load.id == choice.worker), tokens)
+
+    def keep_together(self, job: Row[Any]) -> None:
+        """After a worker claimed a batch's job, or one whose claim window had ended: keep the document's others with it."""
+        if job.batch_id is None and job.prefer_worker in (None, self._worker_id):
+            return
+        loads, tokens = self._look(job)
+        me = next((load for load in loads if load.id == self._worker_id), None)
+        if me is None or len(loads) < 2:
+            return
+        self._session.connection().execute(
+            update(JobRow)
+            .where(
+                col(JobRow.document_id) == job.document_id,
+                col(JobRow.state) == JobState.QUEUED,
+                col(JobRow.prefer_worker).in_([self._worker_id, job.prefer_worker or self._worker_id]),
+            )
+            .values(prefer_worker=self._worker_id, prefer_until=self._now + self._kept_for(me, tokens))
+        )
+        self._keep(job, me, tokens)
+
+    def _look(self, job: Row[Any]) -> tuple[list[WorkerLoad], int]:
+        """The workers of a job's tier, and the tokens of its document.
+
+        What a claim changes between its two questions, the job's own state, is nothing that they go by.
+        """
+        if job.id not in self._seen:
+            document = select(DocumentRow.prefix_id, DocumentRow.tokens).where(col(DocumentRow.id) == job.document_id)
+            prefix_id, tokens = self._session.exec(document).one()
+            loads = self._placer.loads(self._session, self._now, job.document_id, prefix_id, job.tier)
+            self._seen[job.id] = (loads, tokens or 0)
+        return self._seen[job.id]
+
+    def _kept_for(self, worker: WorkerLoad, tokens: int) -> timedelta:
+        """Long enough to compute the document and to run what is before it."""
+        waits = self._placer.max_wait_seconds + self._placer.claim_window_seconds
+        return timedelta(seconds=waits + tokens / worker.prefill_rate)
+
+    def _keep(self, job: Row[Any], worker: WorkerLoad, tokens: int) -> bool:
+        """Keep what waits of a document, and is kept for nobody, for this worker, as far as it has room."""
+        free = (
+            col(JobRow.document_id) == job.document_id,
+            col(JobRow.tier) == job.tier,
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.batch_id).is_not(None),
+            col(JobRow.prefer_worker).is_(None),
+        )
+        first = (
+            sql_select(col(JobRow.id)).where(*free).order_by(col(JobRow.priority), col(JobRow.id)).limit(worker.room)
+        )
+        kept = self._session.connection().execute(
+            update(JobRow)
+            # The conditions again, because another worker may have kept some of them meanwhile (PostgreSQL).
+            .where(col(JobRow.id).in_(first), *free)
+            .values(
+                prefer_worker=worker.id,
+                prefer_until=self._now + self._kept_for(worker, tokens),
+                uncached_tokens=case((col(JobRow.tokens) > tokens, col(JobRow.tokens) - tokens), else_=0),
+            )
+            .returning(col(JobRow.id))
+        )
+        bells = [Doorbell(job_id, job.tier, worker.id) for (job_id,) in kept.all()]
+        self.kept += bells
+        return bool(bells)
 
 
 def placer_for(settings: JobSettings, tiers: TierTable) -> Placer:

@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
 from service.store.database import insert_or
-from service.store.tables import PrefixRow, ResidencyRow, WorkerRow
+from service.store.tables import ALL_TENANTS, DocumentRow, PrefixRow, ResidencyRow, WorkerRow
 
 _NEARNESS = {"warming": 0, "warm_disk": 1, "warm_host": 2, "warm": 3}
 
@@ -24,9 +24,13 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A prefix as an engine takes it: its token ids, and the offset of each page in them (outer = page from 1)."""
+    """A prefix as an engine takes it: its token ids, and the offset of each page in them (outer = page from 1).
+
+    ``owner`` is a tenant, or ``*`` when all who marked the document shared have it in common.
+    """
 
     id: str
+    owner: str
     tokens: int
     token_ids: array[int]
     page_starts: Sequence[int]
@@ -34,9 +38,17 @@ class Prefix:
     cache_epoch: int = 0
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several tenants compute with it."""
+        return self.owner == ALL_TENANTS
+
+    @property
     def cache_scope(self) -> str:
-        """What the engine's cache salt depends on beside the tenant: nothing, until the cache was given up once."""
-        return f"{self.id}:{self.cache_epoch}" if self.cache_epoch else ""
+        """What the engine's cache salt depends on beside the owner: nothing, until the cache was given up once.
+
+        Always for a shared prefix, so that only whole documents are shared and nobody learns how another one begins.
+        """
+        return f"{self.id}:{self.cache_epoch}" if self.cache_epoch or self.is_shared else ""
 
 
 def pack(token_ids: Sequence[int]) -> bytes:
@@ -54,18 +66,25 @@ def store(
     session: Session,
     now: datetime,
     *,
-    tenant_id: str,
+    owner: str,
     fingerprint: str,
     token_ids: Sequence[int],
     page_starts: Sequence[int],
 ) -> str:
-    """Keep a prefix and return its id; equal ids of one tenant are kept once, whatever file they came from."""
+    """Keep a prefix and return its id; equal ids of one owner are kept once, whatever file they came from.
+
+    Until the transaction ends nobody takes it away (``delete_unused``).
+    """
     blob = pack(token_ids)
     sha256 = hashlib.sha256(blob).hexdigest()
-    same = select(PrefixRow.id).where(
-        col(PrefixRow.tenant_id) == tenant_id,
-        col(PrefixRow.fingerprint) == fingerprint,
-        col(PrefixRow.sha256) == sha256,
+    same = (
+        select(PrefixRow.id)
+        .where(
+            col(PrefixRow.tenant_id) == owner,
+            col(PrefixRow.fingerprint) == fingerprint,
+            col(PrefixRow.sha256) == sha256,
+        )
+        .with_for_update(read=True, key_share=True)
     )
     found = session.exec(same).first()
     if found is not None:
@@ -75,7 +94,7 @@ def store(
         insert_or(session, PrefixRow)
         .values(
             id=new_id("prefix"),
-            tenant_id=tenant_id,
+            tenant_id=owner,
             fingerprint=fingerprint,
             sha256=sha256,
             tokens=len(token_ids),
@@ -88,19 +107,35 @@ def store(
     return session.exec(same).one()
 
 
-def load(session: Session, tenant_id: str, prefix_id: str) -> Prefix | None:
+def hold(session: Session, prefix_id: str) -> None:
+    """Before a document leaves a prefix: let nobody else join or take away that prefix until the transaction ends.
+
+    Prefixes are locked before documents, as ``store`` and those who finish a document do.
+    """
+    session.exec(select(PrefixRow.id).where(col(PrefixRow.id) == prefix_id).with_for_update()).all()
+
+
+def delete_unused(session: Session, prefix_id: str) -> None:
+    """Delete a prefix that is held, unless another document has it, of whatever tenant."""
+    used = session.exec(select(DocumentRow.id).where(col(DocumentRow.prefix_id) == prefix_id)).first()
+    if used is None:
+        session.connection().execute(delete(PrefixRow).where(col(PrefixRow.id) == prefix_id))
+
+
+def load(session: Session, owner: str, prefix_id: str) -> Prefix | None:
     row = session.exec(
-        select(PrefixRow).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == tenant_id)
+        select(PrefixRow).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == owner)
     ).first()
     if row is None:
         return None
-    return Prefix(row.id, row.tokens, unpack(row.token_ids), row.page_starts, row.fingerprint, row.cache_epoch)
+    ids = unpack(row.token_ids)
+    return Prefix(row.id, row.tenant_id, row.tokens, ids, row.page_starts, row.fingerprint, row.cache_epoch)
 
 
-def cache_epoch(session: Session, tenant_id: str, prefix_id: str) -> int | None:
+def cache_epoch(session: Session, owner: str, prefix_id: str) -> int | None:
     """How often the prefix's cache was given up; None when there is no such prefix any more."""
     return session.exec(
-        select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == tenant_id)
+        select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == owner)
     ).first()
 
 
@@ -108,7 +143,7 @@ def note_residency(
     session: Session,
     now: datetime,
     *,
-    tenant_id: str,
+    owner: str,
     prefix_id: str,
     worker_id: str,
     tokens: int,
@@ -129,7 +164,7 @@ def note_residency(
         return
     # One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
     noted = {"state": state, "tokens": tokens, "last_used_at": now}
-    row = {"prefix_id": prefix_id, "worker_id": worker_id, "tenant_id": tenant_id, "created_at": now, **noted}
+    row = {"prefix_id": prefix_id, "worker_id": worker_id, "tenant_id": owner, "created_at": now, **noted}
     columns = ResidencyRow.metadata.tables[ResidencyRow.__tablename__].columns
     values = [bindparam(None, value, type_=columns[name].type) for name, value in row.items()]
     prefix = exists().where(col(PrefixRow.id) == prefix_id)
@@ -141,6 +176,16 @@ def note_residency(
         .from_select(list(row), sql_select(*values).where(*there))
         .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
     )
+
+
+def epochs(session: Session, prefix_ids: Collection[str]) -> dict[str, int]:
+    """Cache epochs of those of these prefixes that there are."""
+    ids = sorted(prefix_ids)
+    found: dict[str, int] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        found |= session.exec(select(PrefixRow.id, PrefixRow.cache_epoch).where(col(PrefixRow.id).in_(part))).all()
+    return found
 
 
 def held_by(session: Session, worker_id: str) -> dict[str, int]:
@@ -170,11 +215,11 @@ def restore_on_disk(session: Session, now: datetime, worker_id: str, held: Mappi
                 col(PrefixRow.id).in_(ids[start : start + _AT_ONCE])
             )
         ).all()
-        for prefix_id, epoch, tenant_id, tokens in rows:
+        for prefix_id, epoch, owner, tokens in rows:
             if epoch != held[prefix_id]:
                 continue
             note_residency(
-                session, now, tenant_id=tenant_id, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens,
+                session, now, owner=owner, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens,
                 state="warm_disk",
             )  # fmt: skip
             entered[prefix_id] = epoch
@@ -188,7 +233,7 @@ def residencies(
     rows = session.exec(
         select(ResidencyRow)
         .where(
-            col(ResidencyRow.tenant_id) == tenant_id,
+            col(ResidencyRow.tenant_id).in_([tenant_id, ALL_TENANTS]),
             col(ResidencyRow.prefix_id).in_(prefix_ids),
             col(ResidencyRow.worker_id).in_(worker_ids),
         )

@@ -56,7 +56,9 @@ class ApiKeyRow(SQLModel, table=True):
 
 
 class PrefixRow(SQLModel, table=True):
-    """The token ids every prompt on a document begins with, stored once for equal texts of a tenant.
+    """The token ids every prompt on a document begins with, stored once for equal texts of an owner.
+
+    The owner, ``tenant_id``, is a tenant, or all tenants for documents that are marked shared.
 
     ``token_ids`` are little-endian unsigned 32-bit; ``page_starts[i]`` is the offset of page ``i + 1`` in them.
     ``fingerprint`` names tokenizer, chat template and system text: another one makes the prefix stale.
@@ -99,6 +101,8 @@ class DocumentRow(SQLModel, table=True):
     ocr: str = "auto"
     warm: bool = True
     password: str | None = None
+    shared: bool = False
+    """Its computed prefix serves every tenant that marked the same document shared."""
     prefix_id: str | None = Field(default=None, foreign_key="prefixes.id", index=True)
     error_code: str | None = None
     error_detail: str | None = None
@@ -115,6 +119,11 @@ class DocumentRow(SQLModel, table=True):
     id, so that no upload is its duplicate."""
     created_at: datetime = _time(nullable=False)
     ready_at: datetime | None = _time()
+
+    @property
+    def prefix_owner(self) -> str:
+        """Whose prefix it has: its tenant's own, or the one that all who share it have in common."""
+        return ALL_TENANTS if self.shared else self.tenant_id
 
 
 class PageRow(SQLModel, table=True):

@@ -20,6 +20,7 @@ class PromptEncoder:
         tokenizer: The served model's tokenizer.
         fingerprint: Names tokenizer, chat template, system text and layout; stored with every prefix, because a prefix
             made under another one is not this model's.
+        mark_tokens: Tokens of a reader's mark, which questions on shared documents begin with.
     """
 
     def __init__(self, tokenizer: Tokenizer, layout: ChatLayout) -> None:
@@ -27,6 +28,7 @@ class PromptEncoder:
         self._head = tokenizer.encode_control(layout.head)
         self._to_assistant = tokenizer.encode_control(layout.to_assistant)
         self._to_user = tokenizer.encode_control(layout.to_user)
+        self.mark_tokens = len(prompt.mark_ids(tokenizer.encode, "0" * prompt.READER_MARK_CHARACTERS))
         parts = (
             tokenizer.fingerprint,
             layout.head,
@@ -55,15 +57,18 @@ class PromptEncoder:
         """Ids of a document's prefix from its pages' ids, and the offset of each page in them."""
         return prompt.prefix_ids(self._head, pages, self.tokenizer.encode)
 
-    def suffix(self, turns: Sequence[tuple[str, str]], question: str) -> list[int]:
-        """Ids that follow the prefix: earlier (question, answer) turns and the question."""
-        return prompt.suffix_ids(
-            turns,
-            question,
-            to_assistant=self._to_assistant,
-            to_user=self._to_user,
-            encode=self.tokenizer.encode,
-        )
+    def suffix(self, turns: Sequence[tuple[str, str]], question: str, *, mark: str | None = None) -> list[int]:
+        """Ids that follow the prefix: the reader's mark if the document is shared, earlier turns, and the question."""
+        return [
+            *(prompt.mark_ids(self.tokenizer.encode, mark) if mark else []),
+            *prompt.suffix_ids(
+                turns,
+                question,
+                to_assistant=self._to_assistant,
+                to_user=self._to_user,
+                encode=self.tokenizer.encode,
+            ),
+        ]
 
     def count(self, text: str) -> int:
         """Tokens of ordinary text."""

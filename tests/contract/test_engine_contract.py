@@ -10,8 +10,10 @@ import time
 import jsonschema
 import pytest
 
-from service.errors import EngineAborted, PromptTooLong
+from service.errors import EngineAborted, PromptTooLong, SchemaNotSupported
 from tests.contract.conftest import CONTEXT, Subject
+from tests.fixtures.schemas import FOLLOWED
+from workers.answer.following import value_of
 from workers.engine.engine import EngineDelta, InvalidEngineRequest
 
 pytestmark = [
@@ -140,6 +142,46 @@ def test_output_follows_a_schema(subject: Subject):
     assert result.finish_reason == "stop"
     jsonschema.validate(json.loads(result.text), SCHEMA)
     assert result.text == json.dumps(json.loads(result.text), separators=(",", ":"))
+
+
+@pytest.mark.engine
+def test_output_follows_every_odd_schema(vllm_subject: Subject):
+    for name, schema in FOLLOWED.items():
+        prompt = vllm_subject.prompt("Describe the mill as JSON.")
+        result = vllm_subject.ask(prompt, json_schema=schema, max_output_tokens=300)
+        if result.finish_reason == "stop":
+            value_of(result.text, schema)
+        else:
+            assert name in ("anything", "many optional", "map", "tree"), (name, result.text)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": []},
+        {"type": "integer", "minimum": 5, "maximum": 3},
+        {"type": "integer", "multipleOf": 3},
+        # The first three are refused when the request arrives, this one when the core compiles it.
+        {"type": "string", "pattern": "^[a-z]{200}$"},
+    ],
+)
+def test_a_schema_that_only_the_engine_refuses(
+    vllm_subject: Subject, schema: dict[str, object], monkeypatch: pytest.MonkeyPatch
+):
+    def unchecked(*_: object) -> None: ...
+
+    monkeypatch.setattr("workers.engine.vllm_engine.check_request", unchecked)
+    with pytest.raises(SchemaNotSupported) as refused:
+        vllm_subject.ask(vllm_subject.prompt("Hi"), json_schema=schema)
+    assert "/" not in refused.value.detail
+    assert _lives(vllm_subject)
+
+
+def test_a_schema_that_no_engine_follows(subject: Subject):
+    with pytest.raises(SchemaNotSupported):
+        subject.ask(subject.prompt("Hi"), json_schema={"$ref": "#"})
+    assert _lives(subject)
 
 
 def test_the_canary_answers_and_shows_progress(subject: Subject):

@@ -113,15 +113,18 @@ def _check_runs(rig: Rig, states: dict[str, tuple[str, int]]) -> None:
 
 def _check_tenants(rig: Rig) -> None:
     with rig.database.read() as session:
-        documents = {d.id: d.tenant_id for d in session.exec(select(DocumentRow)).all()}
+        documents = {d.id: d for d in session.exec(select(DocumentRow)).all()}
         asked = {q.id: q for q in session.exec(select(QuestionRow)).all()}
-    tenants = {row.id: row.tenant_id for row in rig.rows()}
+    on = {row.id: documents[row.document_id] for row in rig.rows()}
     for row in rig.rows():
         question = asked[row.question_id] if row.question_id else None
-        assert rig.tenants.get(row.id, row.tenant_id) == row.tenant_id == documents[row.document_id], f"I7: {row.id}"
+        assert rig.tenants.get(row.id, row.tenant_id) == row.tenant_id == on[row.id].tenant_id, f"I7: {row.id}"
         assert question is None or question.tenant_id == row.tenant_id, f"I7: {row.id}"
-    owners = defaultdict[str | None, set[str]](set)
+    owners = defaultdict[str | None, set[tuple[str, str | None]]](set)
     for entry in rig.entries():
         if entry.what == "started":
-            owners[entry.salt].add(tenants[entry.job])
-    assert all(len(owner) == 1 for owner in owners.values()), "I7: two tenants share a cache salt"
+            document = on[entry.job]
+            owners[entry.salt].add((document.prefix_owner, document.prefix_id if document.shared else None))
+    assert all(len(owner) == 1 for owner in owners.values()), (
+        "I7: two owners, or two shared prefixes, have one cache salt"
+    )

@@ -26,7 +26,7 @@ from service.store import jobs, maintenance, prefixes, questions, workers
 from service.store.database import Database
 from service.store.placement import placer_for
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow
+from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PageRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes import ledger
 from tests.faults import audit
@@ -136,7 +136,7 @@ class Rig:
         self.accepted: list[str] = []
         self.tenants: dict[str, str] = {}
         self._asked = 0
-        self._documents: dict[tuple[str, str], DocumentRow] = {}
+        self._documents: dict[tuple[str, str, bool], DocumentRow] = {}
 
     def through_proxy(self) -> Proxy:
         """Let the processes that are started from now on reach the broker through a proxy."""
@@ -217,9 +217,9 @@ class Rig:
 
     # -- work -----------------------------------------------------------------------------------------------------
 
-    def document(self, tenant: str = DEFAULT_TENANT, tier: str = "8k") -> DocumentRow:
-        """A ready document of a tenant in a tier."""
-        found = self._documents.get((tenant, tier))
+    def document(self, tenant: str = DEFAULT_TENANT, tier: str = "8k", *, shared: bool = False) -> DocumentRow:
+        """A ready document of a tenant in a tier; all of them have the same text."""
+        found = self._documents.get((tenant, tier, shared))
         if found is not None:
             return found
         ids, starts = self.encoder.prefix([self.encoder.page(i, t) for i, t in enumerate(PAGES, 1)])
@@ -227,13 +227,14 @@ class Rig:
         with self.database.write() as session:
             now = self.database.now(session)
             prefix_id = prefixes.store(
-                session, now, tenant_id=tenant, fingerprint=self.encoder.fingerprint, token_ids=ids, page_starts=starts
-            )
+                session, now, owner=ALL_TENANTS if shared else tenant, fingerprint=self.encoder.fingerprint,
+                token_ids=ids, page_starts=starts,
+            )  # fmt: skip
             row = DocumentRow(
                 id=new_id("doc"), lineage_id=new_id("doc"), tenant_id=tenant, name="pump.pdf", content_type="application/pdf", bytes=1,
                 sha256=new_id("sha"), status=DocumentStatus.READY, pages=len(PAGES), pages_done=len(PAGES),
                 tokens=len(ids), tier=tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id,
-                created_at=now, ready_at=now,
+                created_at=now, ready_at=now, shared=shared,
             )  # fmt: skip
             session.add(row)
             session.flush()
@@ -241,7 +242,7 @@ class Rig:
                 PageRow(document_id=row.id, number=i, tenant_id=tenant, text=t, tokens=10, source="pdf", reader="x")
                 for i, t in enumerate(PAGES, 1)
             )
-        self._documents[tenant, tier] = row
+        self._documents[tenant, tier, shared] = row
         return row
 
     def ask(
@@ -256,13 +257,14 @@ class Rig:
         priority: Priority = Priority.INTERACTIVE,
         max_output_tokens: int = 64,
         json_schema: dict[str, Any] | None = None,
+        shared: bool = False,
     ) -> list[str]:
         """Accept questions as the API does, one transaction each, and return their jobs' ids."""
-        self.document(tenant, tier)
+        document = self.document(tenant, tier, shared=shared)
         new: list[str] = []
         for _ in range(count):
             with self.database.write() as session:
-                job = self._ask(session, text, tenant, tier, deadline_seconds, priority, max_output_tokens, json_schema)
+                job = self._ask(session, document, text, deadline_seconds, priority, max_output_tokens, json_schema)
                 session.flush()
                 bell = jobs.bell(job)
                 now = self.database.now(session)
@@ -280,9 +282,9 @@ class Rig:
 
     def ask_at_once(self, count: int, *, tier: str) -> list[str]:
         """Accept many questions in one transaction and ring for none."""
-        self.document(DEFAULT_TENANT, tier)
+        document = self.document(DEFAULT_TENANT, tier)
         with self.database.write() as session:
-            made = [self._ask(session, "Which pump?", DEFAULT_TENANT, tier) for _ in range(count)]
+            made = [self._ask(session, document, "Which pump?") for _ in range(count)]
         for job in made:
             self._accepted(job)
         return [job.id for job in made]
@@ -290,9 +292,8 @@ class Rig:
     def _ask(
         self,
         session: Session,
+        document: DocumentRow,
         text: str,
-        tenant: str,
-        tier: str,
         deadline_seconds: float | None = None,
         priority: Priority = Priority.INTERACTIVE,
         max_output_tokens: int = 64,
@@ -300,7 +301,7 @@ class Rig:
     ) -> JobRow:
         self._asked += 1
         words = f"{text} ({self._asked})"
-        suffix = len(self.encoder.suffix([], words))
+        suffix = len(self.encoder.suffix([], words)) + document.shared * self.encoder.mark_tokens
         question = NewQuestion(
             words,
             self.encoder.count(words),
@@ -310,9 +311,9 @@ class Rig:
             deadline_seconds=deadline_seconds,
             priority=priority,
         )
-        document = self._documents[tenant, tier]
         placer = placer_for(self.settings.jobs, self.tiers)
-        return questions.ask(session, self.database.now(session), tenant, document, question, tier, placer)[1]
+        now = self.database.now(session)
+        return questions.ask(session, now, document.tenant_id, document, question, document.tier, placer)[1]
 
     def _accepted(self, job: JobRow) -> None:
         self.accepted.append(job.id)

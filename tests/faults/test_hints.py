@@ -32,13 +32,13 @@ def test_many_threads_note_the_same_residency_and_store_the_same_prefix(database
         with database.write() as session:
             now = database.now(session)
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint="f", token_ids=[1, 2, 3], page_starts=[0]
+                session, now, owner=DEFAULT_TENANT, fingerprint="f", token_ids=[1, 2, 3], page_starts=[0]
             )
         barrier.wait()
         with database.write() as session:
             now = database.now(session)
             prefixes.note_residency(
-                session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id,
+                session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id,
                 tokens=16 + number, state="warm",
             )  # fmt: skip
         return prefix_id

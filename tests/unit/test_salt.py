@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from workers.secrets import cache_salt
+from workers.secrets import READER_MARK_CHARACTERS, cache_salt, reader_mark
 
 
 def test_tenants_and_epochs_have_salts_of_their_own() -> None:
@@ -16,3 +16,9 @@ def test_tenants_and_epochs_have_salts_of_their_own() -> None:
     assert len(set(salts)) == len(salts)
     assert all(len(salt) == 64 for salt in salts)
     assert cache_salt(secret, "a", "") == salts[0]
+
+
+def test_marks_tell_tenants_apart_and_are_equally_long() -> None:
+    marks = {reader_mark(b"x" * 32, f"tenant {n}") for n in range(1000)} | {reader_mark(b"y" * 32, "tenant 0")}
+    assert len(marks) == 1001
+    assert {len(mark) for mark in marks} == {READER_MARK_CHARACTERS}

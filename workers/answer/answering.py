@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-import jsonschema
 import structlog
 
 from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
 from service.domain.rates import DEFAULT_PREFILL_RATE
 from service.domain.turns import engine_turn
-from service.errors import EngineAborted, InternalFailure, InvalidModelOutput
+from service.errors import EngineAborted
 from service.store import documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease, succeed
@@ -27,6 +25,7 @@ from service.store.questions import Answered
 from service.store.tables import DocumentRow, QuestionRow
 from service.tokens.prompt import PromptEncoder
 from workers.answer.citing import Citer
+from workers.answer.following import value_of
 from workers.answer.meter import SpeedMeter
 from workers.attempt import Attempt
 from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
@@ -47,6 +46,16 @@ class Stream(Protocol):
     def finish(self) -> None: ...
 
 
+class NoteBlocks(Protocol):
+    """Remembers what an engine keeps of a request beyond its own life."""
+
+    def __call__(self, prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None: ...
+
+
+def _note_nothing(prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None:
+    del prefix, request, output_ids
+
+
 class Answerer:
     """Handler of answer and warm jobs.
 
@@ -58,7 +67,10 @@ class Answerer:
         runtime: The process's runtime (set once it exists).
         open_stream: Makes the token stream of a question's attempt.
         expected_prefill_rate: Prompt tokens a second to count with until some are measured.
-        cache_salt: The engine's cache salt for a tenant and a prefix (``Prefix.cache_scope``).
+        keeps_prefixes: Whether the engine finds a prompt's beginning again (prefix caching).
+        note_blocks: Told of every request before the engine gets it, and of its output.
+        cache_salt: The engine's cache salt for a prefix's owner and its ``cache_scope``.
+        reader_mark: What a tenant's prompts on shared documents are told by.
     """
 
     def __init__(
@@ -70,8 +82,11 @@ class Answerer:
         *,
         open_stream: Callable[[str, int], Stream],
         cache_salt: Callable[[str, str], str],
+        reader_mark: Callable[[str], str],
         model: str,
         expected_prefill_rate: float | None = None,
+        keeps_prefixes: bool = True,
+        note_blocks: NoteBlocks = _note_nothing,
     ) -> None:
         self._database = database
         self._encoder = encoder
@@ -79,7 +94,10 @@ class Answerer:
         self._citer = citer
         self._open_stream = open_stream
         self._cache_salt = cache_salt
+        self._reader_mark = reader_mark
         self._model = model
+        self._keeps_prefixes = keeps_prefixes
+        self._note_blocks = note_blocks
         self._expected_prefill_rate = expected_prefill_rate or DEFAULT_PREFILL_RATE
         self._prefixes = PrefixCache(database, encoder)
         self.meter = SpeedMeter()
@@ -105,7 +123,8 @@ class Answerer:
         claimed = time.monotonic()
         document, question, turns = self._load(lease)
         prefix = self._prefix(document)
-        suffix = self._encoder.suffix(turns, question.question)
+        mark = self._reader_mark(lease.tenant_id) if prefix.is_shared else None
+        suffix = self._encoder.suffix(turns, question.question, mark=mark)
         self._citer.prepare(lease.tenant_id, document.id)
         stream = self._open_stream(question.id, lease.attempt)
         request = EngineRequest(
@@ -115,7 +134,7 @@ class Answerer:
             temperature=question.temperature,
             seed=None,
             json_schema=question.json_schema,
-            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
+            cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=question.adapter,
         )
@@ -125,8 +144,8 @@ class Answerer:
                 stream.write(delta.text)
 
         before_engine = time.monotonic()
-        result = self._run(attempt, request, on_delta)
-        value = _parse_json(result.text, question.json_schema)
+        result = self._run(attempt, prefix, request, on_delta)
+        value = None if question.json_schema is None else value_of(result.text, question.json_schema)
         evidence = self._citer.find(lease.tenant_id, document.id, result.text)
         answered = Answered(
             text=result.text,
@@ -147,7 +166,7 @@ class Answerer:
             stored = questions.write_answer(session, now, lease, answered)
             # An adapter's blocks are its own; the model's are not there because of them.
             if stored and question.adapter is None:
-                self._note_prefix(session, now, lease, prefix)
+                self._note_prefix(session, now, prefix)
         stream.finish()
         if not stored:
             attempt.stop("lost")
@@ -204,7 +223,7 @@ class Answerer:
         with self._database.read() as session:
             document = documents.get(session, lease.tenant_id, lease.document_id)
         prefix = self._prefix(document)
-        self._note(lease, prefix, tokens=0, state="warming")
+        self._note(prefix, tokens=0, state="warming")
         request = EngineRequest(
             request_id=f"{lease.job_id}:{lease.attempt}",
             prompt_ids=list(prefix.token_ids),
@@ -212,22 +231,31 @@ class Answerer:
             temperature=0.0,
             seed=None,
             json_schema=None,
-            cache_salt=self._cache_salt(lease.tenant_id, prefix.cache_scope),
+            cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=None,
         )
-        self._run(attempt, request, lambda _: None)
+        self._run(attempt, prefix, request, lambda _: None)
         with self._database.write() as session:
             now = self._database.now(session)
             if succeed(session, now, lease.job_id, lease.attempt):
-                self._note_prefix(session, now, lease, prefix)
+                self._note_prefix(session, now, prefix)
 
     # -- shared ---------------------------------------------------------------------------------------------------
 
-    def _run(self, attempt: Attempt, request: EngineRequest, on_delta: Callable[[EngineDelta], None]) -> EngineResult:
+    def _run(
+        self, attempt: Attempt, prefix: Prefix, request: EngineRequest, on_delta: Callable[[EngineDelta], None]
+    ) -> EngineResult:
         attempt.check()
+        self._note_blocks(prefix, request)
+        written: list[int] = []
+
+        def counted(delta: EngineDelta) -> None:
+            written.extend(delta.token_ids)
+            on_delta(delta)
+
         started = time.monotonic()
-        future = self._host.submit(request, on_delta)
+        future = self._host.submit(request, counted)
         attempt.on_stop(lambda: self._host.cancel(request.request_id))
         try:
             result = future.result()
@@ -235,6 +263,8 @@ class Answerer:
             # An abort that was asked for is the attempt's stop; any other is the engine's own and is tried again.
             attempt.check()
             raise
+        finally:
+            self._note_blocks(prefix, request, written)
         self.meter.note(started, result)
         return result
 
@@ -254,14 +284,14 @@ class Answerer:
         assert self.runtime is not None
         return self._prefixes.get(self.runtime.settings.tier_table(), document)
 
-    def _note_prefix(self, session: Any, now: datetime, lease: Lease, prefix: Prefix) -> None:
-        if self.runtime is None:
+    def _note_prefix(self, session: Any, now: datetime, prefix: Prefix) -> None:
+        if self.runtime is None or not self._keeps_prefixes:
             return
         block = self._host.info.block_size
         prefixes.note_residency(
             session,
             now,
-            tenant_id=lease.tenant_id,
+            owner=prefix.owner,
             prefix_id=prefix.id,
             worker_id=self.runtime.id,
             tokens=prefix.tokens // block * block,
@@ -269,35 +299,20 @@ class Answerer:
             cache_epoch=prefix.cache_epoch,
         )
 
-    def _note(self, lease: Lease, prefix: Prefix, *, tokens: int, state: str) -> None:
-        if self.runtime is None:
+    def _note(self, prefix: Prefix, *, tokens: int, state: str) -> None:
+        if self.runtime is None or not self._keeps_prefixes:
             return
         with self._database.write() as session:
             prefixes.note_residency(
                 session,
                 self._database.now(session),
-                tenant_id=lease.tenant_id,
+                owner=prefix.owner,
                 prefix_id=prefix.id,
                 worker_id=self.runtime.id,
                 tokens=tokens,
                 state=state,
                 cache_epoch=prefix.cache_epoch,
             )
-
-
-def _parse_json(text: str, schema: dict[str, Any] | None) -> Any:
-    if schema is None:
-        return None
-    try:
-        value = json.loads(text)
-        jsonschema.validate(value, schema)
-    except (json.JSONDecodeError, jsonschema.ValidationError) as error:
-        raise InvalidModelOutput(
-            "The model's output does not follow the schema; a larger max_output_tokens may let it finish."
-        ) from error
-    except RecursionError as error:
-        raise InternalFailure("The schema is nested too deeply to be checked.") from error
-    return value
 
 
 def _milliseconds(start: datetime, end: datetime) -> float:

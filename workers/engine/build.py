@@ -8,6 +8,7 @@ from typing import Any
 
 from service.domain.tiers import Tier
 from service.settings import Settings
+from workers.engine.compatibility import check_concurrency
 from workers.engine.device import Device, detect_device
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
@@ -29,11 +30,12 @@ def build_host(
         device: What to run on; None looks.
 
     Raises:
-        SettingsError: No model, or settings that do not fit it or the device.
+        SettingsError: No model, or settings that do not fit it, the device, or each other.
     """
     model_dir = settings.model_dir
     shape = ModelShape.read(model_dir)
     profile = derive_profile(shape, tiers, device or detect_device(), overrides_from(settings))
+    check_concurrency(settings.engine.concurrency, profile)
     if profile.offload_disk_dir is not None:
         version = ".".join(str(n) for n in installed_version())
         folder = OffloadFolder.of(profile.offload_disk_dir, profile, revision=shape.revision, engine=version)

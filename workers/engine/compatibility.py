@@ -12,6 +12,9 @@ from workers.engine.shape import ModelShape
 
 # vLLM's own list ends here.
 _LARGEST_LORA_RANK = 512
+# From vLLM 0.32's own classes.
+_LEAST_CAPABILITY = {"awq": (7, 5), "awq_marlin": (7, 5), "gptq": (6, 0), "gptq_marlin": (6, 0), "fp8": (7, 5)}
+_SIXTEEN_BITS = {"awq", "awq_marlin", "gptq", "gptq_marlin", "fp8"}
 _CUDA_ONLY_QUANTIZATION = {"bitsandbytes", "fp8", "marlin", "modelopt", "exl2", "gguf"}
 _MIB = 1024**2
 
@@ -35,6 +38,33 @@ def check_tiers(model: ModelShape, tiers: Sequence[Tier]) -> None:
             )
 
 
+def check_rope_factor(model: ModelShape, factor: float | None) -> None:
+    """Refuse to stretch a rope that the config scales in another way.
+
+    Raises:
+        SettingsError: With both, and the remedy.
+    """
+    if factor is not None and factor > 1 and model.rope_type not in ("default", "yarn"):
+        raise SettingsError(
+            f"rope_factor is {factor:g} and the model's config has its own rope scaling ({model.rope_type}): leave rope_factor "
+            "out, or serve another model."
+        )
+
+
+def check_concurrency(concurrency: int | None, profile: EngineProfile) -> None:
+    """Refuse a worker that sends its engine more than the engine takes: each refusal is a failed attempt.
+
+    Raises:
+        SettingsError: With both, and the remedy.
+    """
+    most = profile.max_num_queued_reqs
+    if concurrency is not None and most is not None and concurrency > most:
+        raise SettingsError(
+            f"concurrency is {concurrency} and max_num_queued_reqs is {most}: the engine would refuse what the worker sends; "
+            "raise the second or lower the first."
+        )
+
+
 def check_profile(profile: EngineProfile, model: ModelShape, device: Device) -> None:
     """Refuse a profile whose parts exclude each other.
 
@@ -46,6 +76,8 @@ def check_profile(profile: EngineProfile, model: ModelShape, device: Device) -> 
         *_step_problems(profile),
         *_parallel_problems(profile, model, device),
         *_device_problems(profile, model),
+        *_weight_problems(profile, model, device),
+        *_attention_problems(profile, device),
         *_memory_problems(profile, model, device),
     ):
         raise SettingsError(problem)
@@ -98,6 +130,11 @@ def _step_problems(profile: EngineProfile) -> Iterator[str]:
             f"{profile.max_model_len} tokens must fit one step; turn chunked prefill on or raise the second."
         )
     threshold = profile.long_prefill_token_threshold
+    if threshold and not profile.enable_chunked_prefill:
+        yield (
+            f"long_prefill_token_threshold is {threshold} and enable_chunked_prefill is false: a limit a step is what makes "
+            "pieces; turn chunked prefill on or set the first to 0."
+        )
     if threshold > min(batched, profile.max_model_len):
         yield (
             f"long_prefill_token_threshold is {threshold} and max_num_batched_tokens is {batched}, max_model_len "
@@ -166,6 +203,55 @@ def _device_problems(profile: EngineProfile, model: ModelShape) -> Iterator[str]
                 f"Adapter {adapter.name!r} has rank {adapter.rank} and the engine takes at most {_LARGEST_LORA_RANK}: "
                 "leave the adapter out."
             )
+
+
+def _weight_problems(profile: EngineProfile, model: ModelShape, device: Device) -> Iterator[str]:
+    method = profile.quantization or model.quantization
+    if method in _SIXTEEN_BITS and profile.dtype == "float32":
+        yield (
+            f"quantization is {method} and dtype is float32: its kernels compute in 16 bits; leave dtype out or set it to "
+            "bfloat16."
+        )
+    least = _LEAST_CAPABILITY.get(method or "")
+    if least and device.capability and device.capability < least:
+        yield (
+            f"quantization is {method} and the device is {device.name}: it needs compute capability {least[0]}.{least[1]} and "
+            f"the device has {device.capability[0]}.{device.capability[1]}; serve unquantised weights or use another GPU."
+        )
+    if profile.dtype == "bfloat16" and device.capability and device.capability < (8, 0):
+        yield (
+            f"dtype is bfloat16 and the device is {device.name}: it needs compute capability 8.0 and the device has "
+            f"{device.capability[0]}.{device.capability[1]}; set dtype to float16."
+        )
+    if method == "fp8" and profile.kv_cache_dtype == "fp8_e5m2":
+        yield "kv_cache_dtype is fp8_e5m2 and quantization is fp8: these weights come with scales for e4m3; set kv_cache_dtype to fp8."
+    each = model.weight_bytes // profile.tensor_parallel_size
+    if profile.weight_offload_bytes > each:
+        yield (
+            f"weight_offload_bytes is {profile.weight_offload_bytes // _MIB} MiB and the weights on one device are "
+            f"{each // _MIB} MiB: lower the first."
+        )
+    host = profile.weight_offload_bytes * profile.tensor_parallel_size + profile.offload_host_bytes
+    if device.host_free_bytes is not None and host > device.host_free_bytes:
+        yield (
+            f"weight_offload_bytes and offload_host_bytes take {host // _MIB} MiB together and the machine has "
+            f"{device.host_free_bytes // _MIB} MiB free: lower one of them."
+        )
+
+
+def _attention_problems(profile: EngineProfile, device: Device) -> Iterator[str]:
+    backend = profile.attention_backend
+    if backend is None:
+        return
+    if profile.device == "cpu" and backend != "CPU_ATTN":
+        yield f"attention_backend is {backend} and the device is cpu, which has CPU_ATTN alone: leave attention_backend out."
+    # vLLM 0.32: versions 3 and 4 of its kernels read fp8, on Hopper and the server chips after it, and e4m3 only.
+    kv, generation = profile.kv_cache_dtype, (device.capability or (9, 0))[0]
+    if backend == "FLASH_ATTN" and kv.startswith("fp8") and (generation not in (9, 10) or kv == "fp8_e5m2"):
+        yield (
+            f"attention_backend is FLASH_ATTN and kv_cache_dtype is {kv}: on {device.name} it does not read that; set "
+            "kv_cache_dtype to auto or leave attention_backend out."
+        )
 
 
 def _memory_problems(profile: EngineProfile, model: ModelShape, device: Device) -> Iterator[str]:

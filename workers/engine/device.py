@@ -27,6 +27,7 @@ class Device:
         count: Devices there are.
         capability: CUDA compute capability, such as (9, 0); None with ``cpu``.
         cores: Processor cores this process may use.
+        host_free_bytes: Free memory of the machine beside the devices; None when it is not known, and with ``cpu``.
         fp8_kv: Whether an fp8 KV cache runs on it: on CUDA from Ada and Hopper on (8.9), on processors with AVX-512 or
             AMX (vLLM 0.26 to 0.33 refuse others).
         bf16: Whether it multiplies bfloat16 at a useful speed. A processor with AVX2 only is twice as fast in float32:
@@ -40,6 +41,7 @@ class Device:
     count: int = 1
     capability: tuple[int, int] | None = None
     cores: int = 1
+    host_free_bytes: int | None = None
     fp8_kv: bool = True
     bf16: bool = True
 
@@ -49,19 +51,24 @@ def detect_device() -> Device:
     return _cuda() or cpu_device()
 
 
-def cpu_device() -> Device:
-    """The processor. Memory is the smaller of the machine's and of the control group's limit."""
+def _host_memory() -> tuple[int, int]:
+    """Bytes there are and bytes that are free: the smaller of the machine's and of the control group's limit."""
     memory = psutil.virtual_memory()
     limit = _memory_limit_bytes()
     total = min(memory.total, limit) if limit else memory.total
     used = psutil.Process().memory_info().rss
-    free = min(memory.available, total - used)
+    return total, max(min(memory.available, total - used), 0)
+
+
+def cpu_device() -> Device:
+    """The processor."""
+    total, free = _host_memory()
     wide = _has_wide_vectors()
     return Device(
         kind="cpu",
         name="cpu",
         memory_bytes=total,
-        free_bytes=max(free, 0),
+        free_bytes=free,
         cores=len(os.sched_getaffinity(0)),
         fp8_kv=wide,
         bf16=wide,
@@ -140,5 +147,6 @@ def _gpu(name: str, total: int, free: int, count: int, capability: tuple[int, in
         count=count,
         capability=capability,
         fp8_kv=capability >= (8, 9),
+        host_free_bytes=_host_memory()[1],
         cores=len(os.sched_getaffinity(0)),
     )

@@ -186,6 +186,7 @@ class Engine(Protocol):
 
         Raises:
             PromptTooLong: Prompt and output budget exceed ``max_model_len``.
+            SchemaNotSupported: The engine cannot follow the JSON schema. It lives on.
             InvalidEngineRequest: Another field is not valid. The engine lives on.
             EngineAborted: It was aborted, by ``abort`` or by the engine itself.
             EngineDied: The engine is dead.

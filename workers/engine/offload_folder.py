@@ -11,7 +11,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 _SUFFIX = ".bin"
 _HELD = "prefixes.json"
+_RANK = re.compile(r"_r\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,22 @@ class OffloadFolder:
         except (OSError, ValueError):
             return {}
         return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def kinds(self) -> list[OffloadFolder]:
+        """The folders of every kind of engine that has blocks below the root."""
+        return [OffloadFolder(self.root, path) for path in sorted(self.root.iterdir()) if path.is_dir()]
+
+    def delete(self, names: Collection[str]) -> int:
+        """Delete blocks by their files' names without folder and ending. Returns how many were there."""
+        deleted = 0
+        for base in [path for path in self.path.iterdir() if path.is_dir() and _RANK.search(path.name)]:
+            for name in names:
+                # One for each group of layers that has a cache of its own kind.
+                for path in (base / name[:3]).glob(f"{name[3:5]}_g*/{name}{_SUFFIX}"):
+                    with contextlib.suppress(FileNotFoundError):
+                        path.unlink()
+                        deleted += 1
+        return deleted
 
     # -- size and age ---------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from service.domain.tiers import Tier
 from service.errors import SettingsError
-from workers.engine.compatibility import check_profile, check_tiers
+from workers.engine.compatibility import check_profile, check_rope_factor, check_tiers
 from workers.engine.device import Device
 from workers.engine.engine_profile import Adapter, EngineProfile
 from workers.engine.lora import read_adapter
@@ -107,6 +107,7 @@ def derive_profile(
     chosen = overrides or EngineOverrides()
     length = max(t.length for t in tiers)
     check_tiers(model, tiers)
+    check_rope_factor(model, chosen.rope_factor)
     factor, rope = _rope(model, length, chosen.rope_factor or 1.0)
     values: dict[str, Any] = {
         "device": device.kind,
@@ -115,14 +116,20 @@ def derive_profile(
         "rope_parameters": rope,
         "kv_cache_dtype": "fp8" if _takes_fp8(model, device) else "auto",
         "adapters": tuple(read_adapter(name, path) for name, path in sorted((chosen.adapters or {}).items())),
-        **(_cpu_defaults(device) if device.kind == "cpu" else _cuda_defaults(length)),
+        **(_cpu_defaults(model, device) if device.kind == "cpu" else _cuda_defaults(length)),
     }
     values.update({n: v for n in _SAME if (v := getattr(chosen, n)) is not None})
+    if chosen.enable_chunked_prefill is False and chosen.long_prefill_token_threshold is None:
+        # A limit a step is what makes pieces.
+        values["long_prefill_token_threshold"] = 0
     if "max_num_queued_reqs" not in values:
         # A backstop only: the service admits by tokens long before.
         values["max_num_queued_reqs"] = 4 * values["max_num_seqs"]
     if device.kind == "cpu":
         values["kv_bytes"] = chosen.cpu_kv_bytes or _cpu_kv_bytes(model, device, values)
+    if model.quantization == "gguf":
+        # No config says so, and the engine would look for other files.
+        values.setdefault("quantization", "gguf")
     values["kv_bytes_per_token"] = model.kv_bytes_per_token(values["kv_cache_dtype"], values.get("dtype", "auto"))
     speed = estimated_speed(device, values.get("tensor_parallel_size", 1))
     values["expected_prefill_rate"] = round(length / 2 / speed.first_token_seconds(model, length // 2), 1)
@@ -146,6 +153,7 @@ def _rope(model: ModelShape, length: int, at_least: float) -> tuple[float, dict[
         return 1.0, None
     factor = max(length / model.native_length, at_least)
     return factor, {
+        **dict(model.rope_extra),
         "rope_type": "yarn",
         "rope_theta": model.rope_theta,
         "factor": factor,
@@ -157,9 +165,10 @@ def _takes_fp8(model: ModelShape, device: Device) -> bool:
     return device.fp8_kv and (device.kind == "cuda" or model.head_dim % 32 == 0)
 
 
-def _cpu_defaults(device: Device) -> dict[str, Any]:
+def _cpu_defaults(model: ModelShape, device: Device) -> dict[str, Any]:
     return {
-        "dtype": "auto" if device.bf16 else "float32",
+        # Kernels of quantised weights compute in 16 bits.
+        "dtype": "auto" if device.bf16 or model.quantization else "float32",
         "block_size": _CPU_BLOCK_TOKENS,
         "max_num_batched_tokens": _CPU_BATCHED_TOKENS,
         "max_num_seqs": _CPU_SEQS,

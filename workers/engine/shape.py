@@ -10,6 +10,8 @@ from typing import Any
 
 from service.errors import SettingsError
 
+# Not attention_factor: an explicit one belongs to the config's own factor.
+_ROPE_EXTRA = ("partial_rotary_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt")
 
 
@@ -21,7 +23,8 @@ class ModelShape:
         architecture: Class name in the config.
         native_length: Context length in tokens the model was trained for, before any rope scaling.
         rope_theta: Base of the rotary embedding.
-        rope_type: Scaling the config itself asks for (``default`` is none).
+        rope_type: Scaling the config itself asks for (``default`` is none, ``per layer`` one for each kind of layer).
+        rope_extra: What else the config says of its rope and another factor leaves true, such as ``partial_rotary_factor``.
         configured_length: Context length with the config's own scaling.
         layers: Decoder layers.
         heads: Attention heads.
@@ -31,7 +34,7 @@ class ModelShape:
         vocab_size: Rows of the embedding.
         dtype_bytes: Bytes of one unquantised number.
         weight_bytes: Size of the weights on disk, or an estimate from the sizes when there are none.
-        quantization: Method the weights are quantised with; None when they are not.
+        quantization: Method the weights are quantised with (``gguf`` where there are no others); None when they are not.
         revision: 16 hex digits that change with config or weights.
     """
 
@@ -50,6 +53,7 @@ class ModelShape:
     weight_bytes: int
     quantization: str | None
     revision: str
+    rope_extra: tuple[tuple[str, Any], ...] = ()
 
     def kv_bytes_per_token(self, kv_cache_dtype: str, dtype: str = "auto") -> int:
         """Bytes one token takes in the KV cache, all layers together.
@@ -91,7 +95,8 @@ class ModelShape:
         kv_heads = int(config.get("num_key_value_heads") or heads)
         head_dim = int(config.get("head_dim") or config["hidden_size"] // heads)
         configured = int(config["max_position_embeddings"])
-        rope_type = str(rope.get("rope_type") or rope.get("type") or "default")
+        is_per_layer = any(isinstance(value, dict) for value in rope.values())
+        rope_type = "per layer" if is_per_layer else str(rope.get("rope_type") or rope.get("type") or "default")
         native = int(rope.get("original_max_position_embeddings") or configured) if rope_type == "yarn" else configured
         if config.get("kv_lora_rank"):
             # Multi-head latent attention keeps one compressed vector instead of keys and values.
@@ -104,6 +109,7 @@ class ModelShape:
         return cls(
             architecture=str((whole.get("architectures") or ["unknown"])[0]),
             native_length=native,
+            rope_extra=tuple((name, rope[name]) for name in _ROPE_EXTRA if name in rope),
             rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
             rope_type=rope_type,
             configured_length=max(configured, int(native * factor)),
@@ -116,7 +122,8 @@ class ModelShape:
             dtype_bytes=dtype_bytes,
             weight_bytes=sum(weights.values())
             or _estimated_parameters(config, heads, kv_heads, head_dim) * dtype_bytes,
-            quantization=(whole.get("quantization_config") or {}).get("quant_method"),
+            quantization=(whole.get("quantization_config") or {}).get("quant_method")
+            or ("gguf" if weights and all(name.endswith(".gguf") for name in weights) else None),
             revision=_revision(text, model_dir),
         )
 

@@ -66,11 +66,15 @@ def engine_arguments(
         **_offload(profile),
         **_lora(profile),
     }
+    number = ".".join(str(n) for n in version)
+    if "gguf" in (profile.quantization, profile.load_format) and version >= (0, 32):
+        raise SettingsError(
+            f"quantization is gguf and vLLM {number} reads no GGUF files: serve safetensors, or install vLLM 0.26."
+        )
     for name in _OPTIONAL - set(known):
         arguments.pop(name, None)
     missing = sorted(set(arguments) - set(known))
     if missing:
-        number = ".".join(str(n) for n in version)
         raise SettingsError(f"vLLM {number} has no setting {missing[0]}: install 0.26, 0.32 or 0.33.")
     return arguments
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from service.errors import EngineAborted, EngineDied, SettingsError
+from service.errors import EngineAborted, EngineDied, SchemaNotSupported, SettingsError
 from workers.engine.checking import check_request
 from workers.engine.engine import (
     EngineDelta,
@@ -31,6 +31,10 @@ from workers.engine.vllm_install import installed_version, set_environment
 
 _CANARY_PRIORITY = -(2**31)
 _STOP_OR_LENGTH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+class _EndedInError(EngineAborted):
+    """The core gave this request up: a grammar that it could not compile, or blocks that it could not load."""
 
 
 class VllmEngine:
@@ -137,8 +141,25 @@ class VllmEngine:
         self._in_use.add(request.request_id)
         try:
             return await self._generate(request, on_delta)
+        except (InvalidEngineRequest, _EndedInError) as error:
+            if request.json_schema is not None and await self._refuses(request.request_id, request.json_schema):
+                raise SchemaNotSupported(
+                    "The engine that took the question cannot follow its schema.", place=None, keyword=None
+                ) from error
+            raise
         finally:
             self._in_use.discard(request.request_id)
+
+    async def _refuses(self, request_id: str, schema: dict[str, Any]) -> bool:
+        """Whether it is the schema that the engine cannot take: it is asked with that and one token."""
+        alone = EngineRequest(
+            request_id=f"{request_id}:schema", prompt_ids=[0], max_output_tokens=1, json_schema=schema
+        )
+        try:
+            await self._generate(alone, lambda _: None)
+        except (InvalidEngineRequest, _EndedInError):
+            return True
+        return False
 
     async def _generate(self, request: EngineRequest, on_delta: OnDelta) -> EngineResult:
         started = time.monotonic()
@@ -283,6 +304,8 @@ def _finish_reason(reason: str | None) -> FinishReason | None:
     """Only ``stop`` and ``length`` are answers: vLLM ends aborted requests normally, too."""
     if reason is None:
         return None
+    if reason == "error":
+        raise _EndedInError("The engine failed on the request.")
     if reason not in _STOP_OR_LENGTH:
         raise EngineAborted(f"The engine ended the request with {reason!r}.")
     return _STOP_OR_LENGTH[reason]

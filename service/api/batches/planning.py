@@ -9,7 +9,7 @@ from sqlmodel import Session
 
 from service.api.batches.schemas import BatchIn
 from service.api.problems import invalid_field
-from service.api.questions.asking import Counted, count, output_budget, tier_for
+from service.api.questions.asking import Counted, count, on, output_budget, tier_for
 from service.api.services import Services
 from service.domain.batches import DEFAULT_SUMMARY_PROMPT, plan
 from service.domain.jobs import Priority
@@ -67,9 +67,11 @@ def place_items(
 ) -> list[NewItem]:
     """Every item with its tier, document by document. An item that can never be answered carries its error."""
     asked = body.questions or [body.prompt or DEFAULT_SUMMARY_PROMPT]
+    encoder = services.encoder.get()
     placed: list[NewItem] = []
     for item in plan(body.documents, asked):
-        document, question = found[item.document_id], counted[item.question]
+        document = found[item.document_id]
+        question = on(encoder, document, counted[item.question])
         tier, error = place(services, document, question.extra_tokens)
         new = NewQuestion(
             question=item.question,

@@ -37,7 +37,9 @@ class BatchIn(Body):
     documents: list[DocumentRef] = Field(min_length=1)
     questions: list[QuestionText] | None = Field(default=None, min_length=1, description="For task `ask`.")
     prompt: QuestionText | None = Field(default=None, description="For task `summarize`: instead of the built-in one.")
-    json_schema: JsonSchema | None = Field(default=None, alias="schema", description="JSON Schema of every answer.")
+    json_schema: JsonSchema | None = Field(
+        default=None, alias="schema", description="JSON Schema of every answer, as of a question."
+    )
     max_output_tokens: int | None = Field(default=None, ge=1, description="Output budget of each item; null: default.")
     temperature: float = Field(default=0.0, ge=0, le=2, allow_inf_nan=False)
     adapter: str | None = Field(default=None, description="LoRA adapter of every answer; null: the model itself.")

@@ -85,7 +85,10 @@ def unpin_document(services: ServicesDep, tenant: TenantDep, document_id: Docume
 
 @router.delete("/{document_id}/cache", status_code=204, responses=problems(401, 404, 503))
 def drop_document_cache(services: ServicesDep, tenant: TenantDep, document_id: DocumentId) -> Response:
-    """Give the computed prefix up: the next question computes it anew, on every worker. A pin ends with it."""
+    """Give the computed prefix up: the next question computes it anew, on every worker. A pin ends with it.
+
+    A shared document is not shared any more afterwards; other tenants keep what they share.
+    """
     with services.database.write() as session:
         row = documents.get(session, tenant, document_id, hold=True)
         caching.drop(session, services.database.now(session), row)

@@ -95,6 +95,7 @@ def _accept(
         password=upload.options.password,
         metadata=upload.options.metadata,
         replaces=upload.options.replaces,
+        shared=upload.options.shared,
     )
     with services.database.write() as session:
         # The bytes are put in their place, and taken away by a deletion, under the same lock as their row. It is the

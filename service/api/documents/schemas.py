@@ -56,6 +56,9 @@ class DocumentOut(BaseModel):
     page_problems: list[dict[str, Any]] = Field(description="Pages that no reader could read: page, code, detail.")
     info: dict[str, Any] = Field(description="Title, author and the like from the file itself.")
     metadata: dict[str, Any]
+    shared: bool = Field(
+        description="Its computed prefix serves every tenant that marked the same document shared. Nothing else is shared."
+    )
     version: int = Field(examples=[1], description="Counts from 1 along the documents that replaced each other.")
     replaces: str | None = Field(description="The version before.")
     replaced_by: str | None = Field(description="The version after; null on the latest.")
@@ -141,6 +144,7 @@ class UploadOptions(EstimateOptions):
     name: Text | None = Field(default=None, max_length=1024, description="What to call the document.")
     warm: bool = Field(default=True, description="Compute the prefix before anyone asks.")
     pin_seconds: int | None = Field(default=None, ge=1, description="Keep the prefix warm for this long from now on.")
+    shared: bool = Field(default=False, description="Let its computed prefix serve every tenant that marked it so.")
     metadata: Metadata = Field(default_factory=dict, description="Your own key-value pairs, at most 16 KiB of JSON.")
 
     replaces: Text | None = Field(default=None, max_length=64, description="The document this is a new version of.")
@@ -166,6 +170,9 @@ class UploadQuery(EstimateQuery):
     name: str | None = Field(default=None, max_length=1024)
     warm: bool | None = Field(default=None)
     pin_seconds: int | None = Field(default=None, ge=1)
+    shared: bool | None = Field(
+        default=None, description="Let its computed prefix serve every tenant that marked it so."
+    )
     metadata: str | None = Field(default=None, max_length=16_384, description="A JSON object.")
     replaces: str | None = Field(default=None, max_length=64, description="The document this is a new version of.")
 

@@ -68,6 +68,7 @@ def _document(row: DocumentRow, replaced_by: str | None, cache: Cache, fleet: Fl
         page_problems=row.page_problems,
         info=row.info,
         metadata=row.user_metadata,
+        shared=row.shared,
         version=row.version,
         replaces=row.replaces_id,
         replaced_by=replaced_by,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlmodel import Session
@@ -80,7 +80,7 @@ def count(
     max_output_tokens: int,
     turns: list[tuple[str, str]] | None = None,
 ) -> Counted:
-    """Count a question with the served model's tokenizer.
+    """Count a question with the served model's tokenizer, as on a document that is not shared (``on``).
 
     Raises:
         QuestionTooLong: It is longer than this installation accepts.
@@ -89,6 +89,12 @@ def count(
     if tokens > most:
         raise QuestionTooLong(f"The question has {tokens} tokens; {most} are accepted.", tokens=tokens, max_tokens=most)
     return Counted(text, tokens, len(encoder.suffix(turns or [], text)), max_output_tokens)
+
+
+def on(encoder: PromptEncoder, document: DocumentRow, question: Counted) -> Counted:
+    """The question as it is on this document: on a shared one the reader's mark stands before it."""
+    mark_tokens = encoder.mark_tokens if document.shared else 0
+    return replace(question, suffix_tokens=question.suffix_tokens + mark_tokens)
 
 
 def history(session: Session, tenant: str, document: DocumentRow, follows: str | None) -> list[tuple[str, str]]:

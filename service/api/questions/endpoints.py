@@ -14,7 +14,7 @@ from service.api.fleet import Fleet, read_fleet
 from service.api.once import OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import Page, next_cursor
-from service.api.questions.asking import admit, check_adapter, count, history, output_budget, tier_for
+from service.api.questions.asking import admit, check_adapter, count, history, on, output_budget, tier_for
 from service.api.questions.schemas import DocumentQuestionListQuery, QuestionIn, QuestionListQuery, QuestionOut
 from service.api.questions.views import question_out, questions_out
 from service.api.services import Services, ServicesDep
@@ -48,10 +48,11 @@ def ask_question(
             document = documents.get(session, tenant, document_id)
             turns = history(session, tenant, document, body.follows)
         # Counted outside the write, which nobody else may have to wait for.
-        counted = count(services, encoder, body.question, max_output_tokens=budget, turns=turns)
+        asked = count(services, encoder, body.question, max_output_tokens=budget, turns=turns)
         with services.database.write() as session:
             now = services.database.now(session)
             document = documents.get(session, tenant, document_id, hold=True)
+            counted = on(encoder, document, asked)
             tier = tier_for(services, document, counted.extra_tokens)
             fleet = read_fleet(session, now, services.settings, services.tiers)
             check_adapter(services, fleet, body.adapter)

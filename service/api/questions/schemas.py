@@ -57,7 +57,9 @@ class QuestionIn(Body):
     max_output_tokens: int | None = Field(default=None, ge=1, description="Output budget; null: the default.")
     temperature: float = Field(default=0.0, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
     json_schema: JsonSchema | None = Field(
-        default=None, alias="schema", description="JSON Schema that the answer follows."
+        default=None,
+        alias="schema",
+        description="JSON Schema that the answer follows; docs/schemas.md lists what is possible (422 `schema_not_supported`).",
     )
     adapter: str | None = Field(
         default=None, description="LoRA adapter that answers, of those `/v1/tiers` lists; null: the model itself."

@@ -41,6 +41,9 @@ def upload(
     ocr: OcrOption = None,
     replaces: Annotated[str | None, typer.Option(metavar="ID", help="The document this is a new version of.")] = None,
     warm: Annotated[bool, typer.Option("--warm/--no-warm", help="Compute its prefix before anyone asks.")] = True,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Let its computed prefix serve every tenant that marked it so.")
+    ] = False,
     wait: WaitOption = True,
     timeout: TimeoutOption = DEFAULT_TIMEOUT_SECONDS,
     url: UrlOption = None,
@@ -49,7 +52,9 @@ def upload(
 ) -> None:
     """Upload a document and wait until it is read. The same file twice is the same document."""
     with connect(url, api_key) as api:
-        document = send_file(api, file, name=name, password=password, ocr=ocr, replaces=replaces, warm=warm)
+        document = send_file(
+            api, file, name=name, password=password, ocr=ocr, replaces=replaces, warm=warm, shared=shared
+        )
         if wait:
             document = wait_for_document(api, document["id"], timeout_seconds=timeout)
     finish(document, render.document(document), failure_of(document), json=json)
@@ -112,13 +117,21 @@ def send_file(
     ocr: str | None = None,
     replaces: str | None = None,
     warm: bool = True,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Upload a file with a progress bar.
 
     Raises:
         CommandFailed: The file cannot be read, it is refused, or the service cannot be reached.
     """
-    given = {"name": name, "password": password, "ocr": ocr, "replaces": replaces, "warm": "true" if warm else "false"}
+    given = {
+        "name": name,
+        "password": password,
+        "ocr": ocr,
+        "replaces": replaces,
+        "warm": "true" if warm else "false",
+        "shared": "true" if shared else None,
+    }
     with _sending(file) as part:
         document, is_new = api.upload(
             "/v1/documents",

@@ -50,6 +50,7 @@ def document(value: dict[str, Any]) -> RenderableType:
             "tier": value.get("tier"),
             "headroom": _tokens(value.get("headroom_tokens")),
             "version": _version(value),
+            "shared": "its computed prefix, with tenants that marked it so" if value.get("shared") else None,
             "fits": ", ".join(name for name, fits in (value.get("fits") or {}).items() if fits),
             "cache": _cache(cache),
             "ocr pages": ", ".join(map(str, value.get("ocr_pages") or [])),

@@ -78,6 +78,14 @@ def test_a_pin_beyond_the_share_of_the_cache_is_refused_with_the_figures(client:
     assert client.post(f"/v1/documents/{ids[1]}/warm", json={"pin_seconds": 600}).status_code == 202
 
 
+def test_nothing_is_pinned_on_an_engine_without_prefix_caching(
+    client: TestClient, workers: Workers, document: str
+) -> None:
+    workers.start(kv_tokens=100_000, prefix_caching=False)
+    refused = client.post(f"/v1/documents/{document}/warm", json={"pin_seconds": 600})
+    assert problem(refused, 409, "pins_exceed_cache")["max_pinned_tokens"] == 0
+
+
 def test_a_second_worker_makes_room_for_more_pins(client: TestClient, workers: Workers) -> None:
     for _ in range(2):
         workers.start(kv_tokens=1_700)
@@ -183,7 +191,7 @@ def test_dropping_makes_it_cold_everywhere_and_ends_pin_and_warming(
     with database.write() as session:
         for epoch, expected in ((0, 0), (1, 1)):
             prefixes.note_residency(
-                session, database.now(session), tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker,
+                session, database.now(session), owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker,
                 tokens=800, state="warm", cache_epoch=epoch,
             )  # fmt: skip
             assert len(session.exec(select(ResidencyRow)).all()) == expected

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.fixtures.installation import Workers
+from tests.fixtures.schemas import FOLLOWED, REFUSED
 from tests.integration.api.conftest import ask, problem, upload
 
 
@@ -43,6 +44,31 @@ def test_fields_that_are_not_valid(client: TestClient, document: str, body: dict
     found = problem(client.post(f"/v1/documents/{document}/questions", json=body), 400, "invalid_request")
     assert field in [error["field"] for error in found["errors"]]
     assert client.get("/v1/questions").json()["data"] == []
+
+
+def test_schemas_that_no_answer_can_follow(client: TestClient, document: str) -> None:
+    for schema, keyword in REFUSED.values():
+        body = {"question": "Why?", "schema": schema}
+        found = problem(client.post(f"/v1/documents/{document}/questions", json=body), 422, "schema_not_supported")
+        assert found["keyword"] == keyword
+        assert found["place"] in found["detail"]
+        assert (keyword or "") in found["detail"]
+        body = {"task": "summarize", "documents": [document], "schema": schema}
+        problem(client.post("/v1/batches", json=body), 422, "schema_not_supported")
+    assert client.get("/v1/questions").json()["data"] == []
+
+
+def test_a_schema_of_ten_thousand_levels(client: TestClient, document: str) -> None:
+    deep = b'{"question":"Why?","schema":' + b'{"items":' * 6000 + b"{}" + b"}" * 6001
+    response = client.post(
+        f"/v1/documents/{document}/questions", content=deep, headers={"Content-Type": "application/json"}
+    )
+    assert response.status_code in (400, 422)
+
+
+def test_odd_schemas_that_an_answer_can_follow(client: TestClient, document: str) -> None:
+    for schema in FOLLOWED.values():
+        ask(client, document, schema=schema)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'"x"', b"[" * 20_000])

@@ -44,7 +44,7 @@ class Installation:
         with self.database.write() as session:
             now = self.database.now(session)
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint="f",
+                session, now, owner=DEFAULT_TENANT, fingerprint="f",
                 token_ids=[*new_id("x").encode(), *range(TOKENS)], page_starts=[0],
             )  # fmt: skip
             row = DocumentRow(
@@ -56,7 +56,7 @@ class Installation:
             session.flush()
             if held_by is not None:
                 prefixes.note_residency(
-                    session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=held_by,
+                    session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=held_by,
                     tokens=TOKENS, state="warm",
                 )  # fmt: skip
             return row.id
@@ -75,17 +75,13 @@ class Installation:
     def claim(self, worker: str) -> Lease | None:
         with self.database.write() as session:
             now = self.database.now(session)
-
-            def elsewhere(job: Any) -> bool:
-                kept = self.placer.elsewhere(session, now, job, worker)
-                self.rung += kept
-                return bool(kept)
-
-            return claims.claim_next(
+            placing = self.placer.claim(session, now, worker)
+            lease = claims.claim_next(
                 session, now, worker_id=worker, kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=60,
-                elsewhere=elsewhere,
-                claimed=lambda job: self.rung.extend(self.placer.keep_together(session, now, job, worker)),
+                elsewhere=placing.elsewhere, claimed=placing.keep_together,
             )  # fmt: skip
+            self.rung += placing.kept
+            return lease
 
     def finish(self, lease: Lease) -> None:
         with self.database.write() as session:
@@ -152,3 +148,18 @@ def test_a_single_worker_keeps_nothing(here: Installation):
     here.batch([here.document(), here.document()], 2)
     assert len(here.drain(a)[a]) == 4
     assert here.rung == []
+
+
+def test_the_workers_are_looked_at_once_a_claim(here: Installation, monkeypatch: pytest.MonkeyPatch):
+    a, _ = here.worker(), here.worker()
+    here.batch([here.document(held_by=a)], 2)
+    looked: list[str] = []
+    live = workers.live
+
+    def counted(*args: Any, **more: Any) -> list[WorkerRow]:
+        looked.append("")
+        return live(*args, **more)
+
+    monkeypatch.setattr(workers, "live", counted)
+    assert here.claim(a) is not None
+    assert len(looked) == 1

@@ -32,10 +32,10 @@ def hold(database: Database, worker_id: str, name: int, *, at: int, tokens: int 
     now = NOW + timedelta(seconds=at)
     with database.write() as session:
         prefix_id = prefixes.store(
-            session, now, tenant_id=DEFAULT_TENANT, fingerprint=f"f{name}", token_ids=[1, 2, 3], page_starts=[1]
+            session, now, owner=DEFAULT_TENANT, fingerprint=f"f{name}", token_ids=[1, 2, 3], page_starts=[1]
         )
         prefixes.note_residency(
-            session, now, tenant_id=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens, state=state
+            session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=worker_id, tokens=tokens, state=state
         )
         row = session.get(WorkerRow, worker_id)
         assert row is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from service.store import caching, documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
+from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
@@ -32,6 +33,7 @@ from workers.attempt import Attempt
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
 from workers.engine.host import EngineHost
 from workers.runtime import Runtime
+from workers.secrets import cache_salt, reader_mark
 
 PAGES = ("The pump stands in the north hall. " * 12, "The warranty lasts two years from delivery. " * 12)
 
@@ -72,7 +74,7 @@ class Here:
 
 
 class Bench:
-    def __init__(self, database: Database, folder: Path, dead_broker_url: str) -> None:
+    def __init__(self, database: Database, folder: Path, dead_broker_url: str, *, keeps_prefixes: bool = True) -> None:
         self.database = database
         self.settings = Settings(data_dir=folder, broker={"url": dead_broker_url})  # type: ignore[arg-type]
         self.encoder = PromptEncoder.load(write_model(folder / "model"), self.settings.model.system_text)
@@ -82,8 +84,9 @@ class Bench:
         answerer = Answerer(
             database, self.encoder, self.host, Here(database),
             open_stream=lambda _question, _attempt: Quiet(),
-            cache_salt=lambda tenant, scope: f"{tenant}-{scope}".replace(":", "-"),
-            model="tiny",
+            cache_salt=functools.partial(cache_salt, b"x" * 32),
+            reader_mark=functools.partial(reader_mark, b"x" * 32),
+            model="tiny", keeps_prefixes=keeps_prefixes,
         )  # fmt: skip
         self.runtime = Runtime(
             self.settings, database, Bell(make_celery(self.settings.broker), self.settings.tier_table()),
@@ -92,17 +95,17 @@ class Bench:
         answerer.runtime = self.runtime
         self.runtime._beat()  # pyright: ignore[reportPrivateUsage] - registers without the threads
 
-    def document(self) -> DocumentRow:
+    def document(self, tenant: str = DEFAULT_TENANT, *, shared: bool = False) -> DocumentRow:
         ids, starts = self.encoder.prefix([self.encoder.page(i, text) for i, text in enumerate(PAGES, 1)])
         now = datetime.now(UTC)
         with self.database.write() as session:
             prefix_id = prefixes.store(
-                session, now, tenant_id=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
+                session, now, owner=ALL_TENANTS if shared else tenant, fingerprint=self.encoder.fingerprint, token_ids=ids,
                 page_starts=starts,
             )  # fmt: skip
             document_id = new_id("doc")
             row = DocumentRow(
-                id=document_id, lineage_id=document_id, tenant_id=DEFAULT_TENANT, name="a", content_type="text/plain",
+                id=document_id, lineage_id=document_id, tenant_id=tenant, name="a", content_type="text/plain", shared=shared,
                 bytes=1, sha256=document_id, status="ready", pages=2, tokens=len(ids), tier="8k", prefix_id=prefix_id,
                 created_at=now,
             )  # fmt: skip
@@ -117,15 +120,15 @@ class Bench:
     def ask(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> QuestionRow:
         with self.database.write() as session:
             now = self.database.now(session)
-            held = documents.get(session, DEFAULT_TENANT, document.id)
+            held = documents.get(session, document.tenant_id, document.id)
             new = NewQuestion(text, 2, 16, 60, **fields)
-            return questions.ask(session, now, DEFAULT_TENANT, held, new, "8k")[0]
+            return questions.ask(session, now, document.tenant_id, held, new, "8k")[0]
 
     def answer(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> tuple[QuestionRow, JobRow]:
         row = self.ask(document, text, **fields)
         self.runtime.work()
         with self.database.read() as session:
-            return questions.get(session, DEFAULT_TENANT, row.id)
+            return questions.get(session, document.tenant_id, row.id)
 
     def holds(self) -> list[str]:
         with self.database.read() as session:
@@ -168,6 +171,17 @@ def test_an_adapter_reaches_the_engine_and_claims_no_cache(bench: Bench):
     assert bench.holds() == [document.prefix_id]
 
 
+def test_an_engine_without_prefix_caching_is_not_said_to_hold_anything(
+    database: Database, tmp_path: Path, dead_broker_url: str
+):
+    bench = Bench(database, tmp_path, dead_broker_url, keeps_prefixes=False)
+    try:
+        _, job = bench.answer(bench.document())
+        assert (job.state, bench.holds()) == (JobState.SUCCEEDED, [])
+    finally:
+        bench.host.shutdown()
+
+
 def test_an_adapter_the_engine_lacks_fails_the_question(bench: Bench):
     _, job = bench.answer(bench.document(), adapter="medical")
     assert job.state == JobState.FAILED
@@ -185,6 +199,73 @@ def test_a_follow_up_gets_another_salt_once_the_cache_was_given_up(bench: Bench)
     cold, _ = bench.answer(document, "And now?")
     assert cold.cached_tokens == 0
     assert len({request.cache_salt for request in bench.engine.requests}) == 2
+
+
+def test_a_shared_document_is_computed_once_for_all_who_share_it(bench: Bench):
+    mine, theirs, private = bench.document("a", shared=True), bench.document("b", shared=True), bench.document("b")
+    assert mine.prefix_id == theirs.prefix_id != private.prefix_id
+    first, _ = bench.answer(mine)
+    second, _ = bench.answer(theirs)
+    third, _ = bench.answer(private)
+    block = bench.host.info.block_size
+    assert first.cached_tokens == 0
+    assert second.cached_tokens == (mine.tokens or 0) // block * block
+    assert third.cached_tokens == 0
+    assert sorted(bench.holds()) == sorted([mine.prefix_id or "", private.prefix_id or ""])
+
+
+def test_nobody_finds_another_tenants_question_on_a_shared_document(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    asked = "Is the director ill? " * 40
+    bench.answer(mine, asked)
+    guessed, _ = bench.answer(theirs, asked)
+    again, _ = bench.answer(mine, asked)
+    assert guessed.cached_tokens is not None
+    assert again.cached_tokens is not None
+    assert guessed.cached_tokens <= (mine.tokens or 0) + bench.encoder.mark_tokens < again.cached_tokens
+
+
+def test_shared_documents_that_only_begin_alike_do_not_meet(bench: Bench):
+    one = bench.document("a", shared=True)
+    with bench.database.write() as session:
+        ids, starts = bench.encoder.prefix([bench.encoder.page(1, PAGES[0])])
+        other_prefix = prefixes.store(
+            session, datetime.now(UTC), owner=ALL_TENANTS, fingerprint=bench.encoder.fingerprint, token_ids=ids,
+            page_starts=starts,
+        )  # fmt: skip
+    other = bench.document("b", shared=True)
+    with bench.database.write() as session:
+        row = documents.get(session, "b", other.id)
+        row.prefix_id, row.tokens = other_prefix, len(ids)
+        session.add(row)
+    bench.answer(one)
+    found, _ = bench.answer(row)
+    assert found.cached_tokens == 0
+
+
+def test_giving_a_shared_cache_up_leaves_it_to_the_others(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    bench.answer(mine)
+    with bench.database.write() as session:
+        caching.drop(session, bench.database.now(session), documents.get(session, "a", mine.id))
+    with bench.database.read() as session:
+        left = documents.get(session, "a", mine.id)
+    assert (left.shared, left.prefix_id == theirs.prefix_id) == (False, False)
+    cold, _ = bench.answer(left)
+    warm, _ = bench.answer(theirs)
+    assert cold.cached_tokens == 0
+    assert warm.cached_tokens
+    again, _ = bench.answer(left)
+    assert again.cached_tokens
+
+
+def test_a_shared_prefix_goes_with_the_last_document_that_has_it(bench: Bench):
+    mine, theirs = bench.document("a", shared=True), bench.document("b", shared=True)
+    with bench.database.write() as session:
+        documents.delete(session, bench.database.now(session), "a", mine.id)
+        assert prefixes.load(session, ALL_TENANTS, theirs.prefix_id or "") is not None
+        documents.delete(session, bench.database.now(session), "b", theirs.id)
+        assert prefixes.load(session, ALL_TENANTS, theirs.prefix_id or "") is None
 
 
 def test_the_shorter_prefill_has_the_earlier_turn(bench: Bench):

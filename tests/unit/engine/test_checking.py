@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import LongreadError, PromptTooLong
+from service.errors import LongreadError, PromptTooLong, SchemaNotSupported
+from tests.fixtures.schemas import nested
 from workers.engine.checking import check_request
 from workers.engine.engine import EngineInfo, EngineRequest, InvalidEngineRequest
 
@@ -43,10 +44,6 @@ def test_a_valid_request_passes(fields: dict[str, Any]):
     check_request(request(**fields), INFO, ())
 
 
-def nested(depth: int) -> dict[str, Any]:
-    return {"items": nested(depth - 1)} if depth else {}
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -72,12 +69,18 @@ def nested(depth: int) -> dict[str, Any]:
         ({"cache_salt": "a\nb"}, "salt"),
         ({"cache_salt": "a" * 65}, "salt"),
         ({"adapter": "medical"}, "no adapter 'medical'; the engine has legal"),
-        ({"json_schema": nested(100)}, "nested more than 64"),
+        ({"json_schema": {"type": 7}}, "JSON schema is not a JSON Schema"),
     ],
 )
 def test_what_must_not_reach_the_engine_is_refused(fields: dict[str, Any], words: str):
     with pytest.raises(InvalidEngineRequest, match=words):
         check_request(request(**fields), INFO, {"busy"})
+
+
+def test_a_schema_that_no_engine_follows_is_refused_as_the_api_does():
+    with pytest.raises(SchemaNotSupported, match="nested more than 64"):
+        check_request(request(json_schema=nested(100)), INFO, ())
+    assert not SchemaNotSupported.retryable
 
 
 def test_a_prompt_too_long_names_both_lengths():

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from service.domain.tiers import Tier
 from service.errors import SettingsError
 from tests.unit.engine.sizes import GIB, TIERS, cpu, h200, qwen_7b, small_model
+from workers.engine.compatibility import check_concurrency
 from workers.engine.plan import plan
 from workers.engine.profiles import EngineOverrides, derive_profile
+from workers.engine.shape import ModelShape
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
 
@@ -121,6 +123,36 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({}, {"max_num_queued_reqs": 8}, ["max_num_queued_reqs is 8", "max_num_seqs is 256"]),
     ({}, {"max_num_queued_tokens": 1000}, ["max_num_queued_tokens is 1000", "longest tier"]),
     ({"memory_bytes": 16 * GIB}, {}, ["gpu_memory_utilization 0.9", "one request of the longest tier"]),
+    (
+        {},
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 131_072, "long_prefill_token_threshold": 512},
+        ["long_prefill_token_threshold is 512", "enable_chunked_prefill is false", "to 0"],
+    ),
+    ({"kind": "cpu"}, {"attention_backend": "FLASHINFER"}, ["attention_backend is FLASHINFER", "cpu", "leave"]),
+    (
+        {"capability": (8, 9), "name": "L40"},
+        {"attention_backend": "FLASH_ATTN"},
+        ["attention_backend is FLASH_ATTN", "kv_cache_dtype is fp8", "auto"],
+    ),
+    ({}, {"attention_backend": "FLASH_ATTN", "kv_cache_dtype": "fp8_e5m2"}, ["FLASH_ATTN", "fp8_e5m2", "leave"]),
+    ({}, {"quantization": "awq", "dtype": "float32"}, ["quantization is awq", "dtype is float32", "bfloat16"]),
+    (
+        {"capability": (7, 0), "fp8_kv": False},
+        {"quantization": "awq"},
+        ["quantization is awq", "7.5", "7.0", "unquantised"],
+    ),
+    ({"capability": (7, 5), "fp8_kv": False}, {"dtype": "bfloat16"}, ["dtype is bfloat16", "8.0", "float16"]),
+    (
+        {},
+        {"quantization": "fp8", "kv_cache_dtype": "fp8_e5m2"},
+        ["kv_cache_dtype is fp8_e5m2", "quantization is fp8", "to fp8"],
+    ),
+    ({}, {"weight_offload_bytes": 100 * GIB}, ["weight_offload_bytes is 102400 MiB", "weights", "lower"]),
+    (
+        {"host_free_bytes": 8 * GIB},
+        {"weight_offload_bytes": GIB, "offload_host_bytes": 8 * GIB},
+        ["weight_offload_bytes and offload_host_bytes", "8192 MiB free", "lower"],
+    ),
     ({}, {"adapters": {"a": Path("/nowhere")}}, ["Adapter 'a'", "adapter_config.json", "leave it out"]),
     ({}, {"adapters": {"../a": Path("/nowhere")}}, ["Adapter name", "letters"]),
 ]
@@ -147,6 +179,78 @@ def test_a_tier_beyond_the_models_own_scaling_is_refused():
     model = qwen_7b(rope_type="llama3", configured_length=65536)
     with pytest.raises(SettingsError, match=r"Tier 128k .* \(llama3\) up to 65536"):
         derive_profile(model, [TIERS["8k"], TIERS["128k"]], h200())
+
+
+@pytest.mark.parametrize("kind", ["llama3", "per layer"])
+def test_a_rope_with_its_own_scaling_is_not_stretched(kind: str):
+    model = qwen_7b(rope_type=kind, configured_length=131_072)
+    with pytest.raises(SettingsError, match=rf"rope_factor is 2 .* \({kind}\)"):
+        derive_profile(model, [TIERS["8k"]], h200(), EngineOverrides(rope_factor=2.0))
+
+
+def test_a_stretched_rope_keeps_what_the_config_says_beside_the_factor(tmp_path: Path):
+    rope = {
+        "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32_768, "rope_theta": 5e6, "beta_fast": 16,
+        "partial_rotary_factor": 0.5, "attention_factor": 1.1,
+    }  # fmt: skip
+    config = {
+        "num_attention_heads": 8, "num_hidden_layers": 2, "hidden_size": 512, "max_position_embeddings": 65_536,
+        "vocab_size": 1000, "rope_parameters": rope,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    profile = derive_profile(ModelShape.read(tmp_path), [TIERS["128k"]], h200())
+    assert profile.rope_parameters == {
+        "rope_type": "yarn",
+        "rope_theta": 5e6,
+        "factor": 4.0,
+        "original_max_position_embeddings": 32_768,
+        "beta_fast": 16,
+        "partial_rotary_factor": 0.5,
+    }
+
+
+def test_ropes_of_several_kinds_of_layers_are_told_apart(tmp_path: Path):
+    kinds = {"full_attention": {"rope_theta": 1e6, "rope_type": "linear"}, "sliding_attention": {"rope_theta": 1e4}}
+    config = {
+        "num_attention_heads": 8, "num_hidden_layers": 2, "hidden_size": 512, "max_position_embeddings": 32_768,
+        "vocab_size": 1000, "rope_parameters": kinds,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SettingsError, match=r"Tier 64k .* \(per layer\) up to 32768"):
+        derive_profile(ModelShape.read(tmp_path), [TIERS["64k"]], h200())
+
+
+def test_without_chunks_no_limit_a_step_is_derived():
+    chosen = EngineOverrides(enable_chunked_prefill=False, max_num_batched_tokens=8192)
+    assert derive_profile(qwen_7b(), [TIERS["8k"]], h200(), chosen).long_prefill_token_threshold == 0
+
+
+def test_quantised_weights_are_computed_in_sixteen_bits_on_any_processor():
+    slow = cpu(fp8_kv=False, bf16=False)
+    assert derive_profile(small_model(quantization="awq"), [TIERS["8k"]], slow).dtype == "auto"
+
+
+def test_a_worker_does_not_send_more_than_its_engine_takes():
+    profile = derive_profile(qwen_7b(), [TIERS["8k"]], h200())
+    check_concurrency(None, profile)
+    check_concurrency(1024, profile)
+    with pytest.raises(SettingsError, match=r"concurrency is 1025 and max_num_queued_reqs is 1024.*lower the first"):
+        check_concurrency(1025, profile)
+
+
+def test_a_folder_of_gguf_files_says_so(tmp_path: Path):
+    config = {
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "hidden_size": 512,
+        "max_position_embeddings": 8192,
+        "vocab_size": 9,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model-q4.gguf").write_bytes(bytes(100))
+    assert derive_profile(ModelShape.read(tmp_path), [TIERS["8k"]], h200()).quantization == "gguf"
+    (tmp_path / "model.safetensors").write_bytes(bytes(100))
+    assert derive_profile(ModelShape.read(tmp_path), [TIERS["8k"]], h200()).quantization is None
 
 
 def test_a_reserve_without_room_is_refused():

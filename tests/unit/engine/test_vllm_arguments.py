@@ -57,6 +57,14 @@ def test_a_longer_tier_overrides_length_and_rope_together():
     assert found["hf_overrides"]["rope_parameters"]["factor"] == 4.0
 
 
+@pytest.mark.parametrize("field", ["quantization", "load_format"])
+def test_gguf_files_are_refused_where_nothing_reads_them(field: str):
+    profile = EngineProfile(device="cuda", max_model_len=8192, **{field: "gguf"})  # type: ignore[arg-type]
+    assert arguments(profile, (0, 26, 0))[field] == "gguf"
+    with pytest.raises(SettingsError, match=r"quantization is gguf and vLLM 0\.32\.0 .* safetensors"):
+        arguments(profile)
+
+
 def test_a_native_tier_overrides_nothing():
     assert "hf_overrides" not in arguments(derive_profile(small_model(), [TIERS["8k"]], cpu()))
 
