@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from service.errors import DocumentError, TooMuchText
 from workers.ingest.cleaning import clean_page_text, resolve_private
 from workers.ingest.frames import Frame
+from workers.ingest.pdfium_annotations import Annotations
 from workers.ingest.pdfium_reader import PageMarks, PdfiumError, PdfiumFile
 from workers.ingest.quality import Quality, better, judge
 
@@ -113,9 +114,7 @@ class PageReader:
             return _Reading(failure="the page is damaged"), ("pypdf", "pdfminer")
         try:
             raw = page.text()
-            text = _with_lines(clean_page_text(raw), page.notes)
-            if first.has_form:
-                text = self._with_field_values(text, number)
+            text = _with_annotations(clean_page_text(raw), page.annotations)
             # Judged before clean-up, which takes away the control characters that tell glyph numbers from letters.
             quality = judge(resolve_private(raw))
             marks = page.marks() if quality.chars < _LITTLE_TEXT_CHARS else _NO_MARKS
@@ -152,17 +151,6 @@ class PageReader:
         except Exception:  # noqa: BLE001  -- a broken label tree must not cost the page.
             return None
 
-    def _with_field_values(self, text: str, number: int) -> str:
-        """Adds the values of fields whose text pdfium did not draw, a line each: name, colon, value."""
-        second = self._open_second()
-        if second is None or number > second.pages:
-            return text
-        try:
-            values = second.field_values(number)
-        except Exception:  # noqa: BLE001  -- a broken field must not cost the page.
-            return text
-        return _with_lines(text, [f"{name}: {value}" if name else value for name, value in values], skip_names=True)
-
     def _open_second(self) -> PypdfFile | None:
         if self._second is None and not self._second_failed:
             from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415  -- only pages in doubt pay for pypdf.
@@ -186,13 +174,14 @@ class PageReader:
         return self._third
 
 
-def _with_lines(text: str, lines: list[str], *, skip_names: bool = False) -> str:
-    """Adds the lines that the text does not show yet, compared without whitespace; ``name: value`` by its value."""
+def _with_annotations(text: str, found: Annotations) -> str:
+    """Adds filled fields, and the notes and comments whose words the text does not show yet (whitespace aside)."""
+    if not (found.fields or found.notes or found.comments):
+        return text
     dense = "".join(text.split())
-    missing = [
-        line for line in lines if "".join((line.split(": ", 1)[-1] if skip_names else line).split()) not in dense
-    ]
-    return clean_page_text("\n".join([text, *missing])) if missing else text
+    notes = [note for note in found.notes if "".join(note.split()) not in dense]
+    comments = [line for line in found.comments if "".join(line.split(": ", 1)[-1].split()) not in dense]
+    return clean_page_text("\n".join([text, *found.fields, *notes, *comments]))
 
 
 def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMarks, failure: str) -> Frame:

@@ -1,4 +1,6 @@
-"""The only pypdfium2 import: opens a PDF with pdfium and reads pages. For use in a reading child only.
+"""The pypdfium2 adapter: opens a PDF with pdfium and reads pages. For use in a reading child only.
+
+Nothing else imports pypdfium2 but ``workers.ingest.pdfium_annotations``.
 
 pdfium is not thread-safe, even across documents, and a malformed file can abort the process.
 """
@@ -14,7 +16,9 @@ from typing import Any, Literal, cast
 import pypdfium2 as pdfium
 import pypdfium2.raw as c
 
+from workers.ingest.pdfium_annotations import Annotations, annotations_of
 from workers.ingest.tables import Box, mend_tables
+from workers.ingest.vertical import CJK, order_vertical
 
 PdfiumError = pdfium.PdfiumError
 Refusal = Literal["password", "security", "damaged"]
@@ -31,9 +35,6 @@ _META_TAGS = {
 # Objects looked at to tell whether an empty page has marks. A million-operator page would take seconds to walk.
 _MAX_OBJECTS = 2000
 _MAX_FORM_DEPTH = 3
-# Annotations that show no text of their own; all others may have an appearance with text.
-_UNSEEN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})
-_MAX_ANNOTATIONS = 2000
 # Objects looked at to tell which way the text runs.
 _TURN_PROBES = 9
 # A vertical line of text is narrower than any letter to pdfium, and taller than a bar or a slash of ordinary size.
@@ -83,11 +84,6 @@ class PdfiumFile:
             self._document.init_forms()
 
     @property
-    def has_form(self) -> bool:
-        """Whether the document has interactive form fields."""
-        return self.form_type != c.FORMTYPE_NONE
-
-    @property
     def is_xfa(self) -> bool:
         """Whether the form's real content is an XFA template, which only Adobe's programs show."""
         return self.form_type == c.FORMTYPE_XFA_FULL
@@ -115,22 +111,22 @@ class PdfiumFile:
     def page(self, number: int) -> PdfiumPage:
         """Loads a page. Raises pypdfium2's PdfiumError when pdfium cannot.
 
-        Forms and visible annotations are drawn into the page first, so that their text comes in its place.
+        Visible annotations are drawn into the page first, so that their text is the page's.
         """
         page = self._document.get_page(number - 1)
-        shown, notes = _annotations(page)
-        if shown and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
+        found = annotations_of(page, self._document.formenv)
+        if found.drawn and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
             page.close()
             page = self._document.get_page(number - 1)
-        return PdfiumPage(page, notes)
+        return PdfiumPage(page, found)
 
 
 class PdfiumPage:
     """One loaded page; ``close`` frees its memory, which would otherwise grow with the document."""
 
-    def __init__(self, page: pdfium.PdfPage, notes: list[str]) -> None:
+    def __init__(self, page: pdfium.PdfPage, annotations: Annotations) -> None:
         self._page = page
-        self.notes = notes
+        self.annotations = annotations
         self.lost_chars = 0
 
     def close(self) -> None:
@@ -150,7 +146,12 @@ class PdfiumPage:
             if count > len(text):
                 self.lost_chars = _count_unmapped(text_page, count)
             elif upright and count == len(text):
-                text = mend_tables(text, lambda index: _character_box(text_page, index))
+
+                def box(index: int) -> Box | None:
+                    return _character_box(text_page, index)
+
+                ordered = order_vertical(text, box) if CJK.search(text) else None
+                return ordered or mend_tables(text, box)
             return text
         finally:
             text_page.close()
@@ -222,32 +223,6 @@ class PdfiumPage:
             return bitmap.to_numpy().copy()
         finally:
             bitmap.close()
-
-
-def _annotations(page: pdfium.PdfPage) -> tuple[bool, list[str]]:
-    """Whether the page has annotations that may show text, and the texts of its free-text ones."""
-    shown, notes = False, list[str]()
-    for index in range(min(int(c.FPDFPage_GetAnnotCount(page)), _MAX_ANNOTATIONS)):
-        annotation = c.FPDFPage_GetAnnot(page, index)
-        if not annotation:
-            continue
-        subtype = int(c.FPDFAnnot_GetSubtype(annotation))
-        hidden = int(c.FPDFAnnot_GetFlags(annotation)) & (c.FPDF_ANNOT_FLAG_HIDDEN | c.FPDF_ANNOT_FLAG_NOVIEW)
-        if subtype not in _UNSEEN_ANNOTATIONS and not hidden:
-            shown = True
-            if subtype == c.FPDF_ANNOT_FREETEXT:
-                notes.append(_annotation_text(annotation))
-        c.FPDFPage_CloseAnnot(annotation)
-    return shown, [note for note in notes if note.strip()]
-
-
-def _annotation_text(annotation: Any) -> str:
-    size = int(c.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0))
-    if not 2 < size <= 64 * 1024:
-        return ""
-    buffer = (c.FPDF_WCHAR * (size // 2))()
-    c.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)
-    return bytes(buffer)[: size - 2].decode("utf-16-le", "ignore")
 
 
 def _character_box(text_page: Any, index: int) -> Box | None:

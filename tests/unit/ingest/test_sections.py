@@ -6,12 +6,12 @@ import zipfile
 import docx
 import pytest
 
+from service.domain.content import DOCX, HTML, MARKDOWN, TEXT
 from service.errors import DamagedFile, TooManyPages
 from tests.unit.ingest.conftest import LIMITS, Read
 from workers.ingest import docx_reader
 from workers.ingest.reading import ReadLimits
 from workers.ingest.sections import MAX_SECTION_CHARS, Section, split_long
-from workers.ingest.sniffing import DOCX, HTML, MARKDOWN, TEXT
 from workers.ingest.text_reader import decode, read_markdown
 
 
@@ -113,15 +113,33 @@ def test_html_as_a_browser_shows_it(read: Read):
     assert outcome.opened.metadata["title"] == "Enten & Co"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
 def test_text_in_its_encoding(read: Read, encoding: str):
     text = "Grüße aus Köln: die Bäume blühen früh, und viele Vögel sind schon zurück.\n\n  eingerückt"
     assert read(text.encode(encoding), content_type=TEXT).texts == [text]
 
 
-def test_russian_text_in_an_old_encoding():
-    text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
-    assert decode(text.encode("cp1251")) == text
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю.\n", "cp1251"),
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю.\n", "koi8-r"),
+        ("港湾事務所は午前九時に開き、午後四時に閉まります。\n船は無線で知らせてください。\n", "shift_jis"),
+        ("港务局上午九点开门，下午四点关门。\n船舶进入港池前必须通过无线电通报。\n", "gb18030"),
+    ],
+)
+def test_text_in_an_old_encoding(text: str, encoding: str):
+    assert decode((text * 5).encode(encoding)) == text * 5
+
+
+def test_a_letter_beyond_what_is_looked_at_is_read():
+    text = "Plain words.\n" * 50_000 + "Später.\n"
+    assert decode(text.encode("latin-1")) == text
+
+
+def test_a_broken_byte_in_utf8_costs_that_byte_only():
+    raw = "Grüße aus Köln, schöne Vögel.\n".encode() * 5
+    assert decode(raw + b"caf\xe9") == raw.decode() + "caf\ufffd"
 
 
 def test_text_is_paged_by_form_feeds_or_by_paragraphs(read: Read):
