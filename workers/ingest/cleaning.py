@@ -75,6 +75,11 @@ def clean_page_text(text: str) -> str:
     return text.strip(" \n\ufffe")
 
 
+def clean_line(text: str, max_chars: int) -> str:
+    """A title, label or sentence from a file as one line without control and invisible characters, bounded."""
+    return " ".join(_INVISIBLE.sub("", _CONTROLS.sub("", text[: 4 * max_chars])).split())[:max_chars]
+
+
 def resolve_private(text: str) -> str:
     """The text with private-use characters whose meaning is known replaced by what they mean."""
     return text if text.isascii() else _PRIVATE_CHARS.sub(_known_private, text)

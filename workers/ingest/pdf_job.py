@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 
-from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer
+from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer, Portfolio
 from workers.ingest.assembling import Assembler
 from workers.ingest.contract import Opened, PageProblem, PageText, ReadLimits, ReadOptions
 from workers.ingest.frames import BadFrame, Frame, opened_from, page_from
@@ -21,7 +21,7 @@ _AHEAD_PAGES = 64
 """Pages that one child reads in the 0.2 s that another takes to start and to open the document."""
 _PDFIUM_DEATHS = 3
 _READERS = {"pdfium", "pypdf", "pdfminer"}
-_PLACEHOLDER_MAX_CHARS = 2000
+_COVER_MAX_CHARS = 2000
 
 
 class PdfJob:
@@ -42,7 +42,7 @@ class PdfJob:
         self._opened: Opened | None = None
         self._assembler: Assembler | None = None
         self._avoid_on_open: set[str] = set()
-        self._is_xfa = False
+        self._is_xfa = self._has_attachments = False
         self._restarts = 0
         self._pdfium_deaths = 0
         self._first_text = ""
@@ -75,7 +75,7 @@ class PdfJob:
             self._loop.run(self._shards)
         finally:
             self._close()
-        self._refuse_xfa(assembler)
+        self._refuse_cover(assembler)
         if assembler.awaiting_ocr:
             ocr = OcrJob(self._fd, self._options, self._limits, assembler=assembler, should_stop=self._should_stop)
             ocr.run()
@@ -138,6 +138,8 @@ class PdfJob:
                 raise BadFrame("more pages than the child may report")
             self._opened = opened
             self._is_xfa = frame.get("xfa") is True
+            attachments = frame.get("attachments")
+            self._has_attachments = isinstance(attachments, int) and attachments > 0
             self._assembler = Assembler(opened.pages, max_text_chars=self._limits.max_text_chars, on_page=self._on_page)
         elif opened.pages != self._opened.pages and "pdfium" not in self._avoid_on_open:
             raise BadFrame("another child counted other pages")
@@ -221,13 +223,20 @@ class PdfJob:
             problem = PageProblem(page, "page_unreadable", f"No reader survived the page ({death.replace('_', ' ')}).")
             self._place(PageText(page, "", "pdf", "none"), problem, wants_ocr=True)
 
-    def _refuse_xfa(self, assembler: Assembler) -> None:
-        text = self._first_text
-        placeholder = len(text) < _PLACEHOLDER_MAX_CHARS and "please wait" in text.lower()
-        if self._is_xfa and assembler.pages == 1 and (placeholder or not text):
+    def _refuse_cover(self, assembler: Assembler) -> None:
+        """Refuses a document whose one page only says that another program shows what is meant."""
+        text = self._first_text.lower()
+        if assembler.pages != 1 or len(text) >= _COVER_MAX_CHARS:
+            return
+        if self._is_xfa and ("please wait" in text or not text):
             raise DynamicForm("The document is a dynamic XFA form; its pages exist only inside Adobe's programs.")
+        if self._has_attachments and ("acrobat" in text or "adobe reader" in text):
+            raise Portfolio("The document is a portfolio; the files inside it are not read.")
 
     def _require_text(self, assembler: Assembler) -> None:
+        unreadable = [problem for problem in assembler.problems if problem.code == "page_unreadable"]
+        if len(unreadable) == assembler.pages:
+            raise DamagedFile(f"No page can be read. {unreadable[0].detail}")
         if not assembler.text_pages or (not assembler.ocr_pages and not self._has_text_layer):
             raise NoTextLayer(explain_no_text(self._options, assembler.pages, self._dense_chars))
 

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 _LITTLE_TEXT_CHARS = 40
 _MOSTLY_IMAGE = 0.5
+# A scan with what a court, an archive or a fax machine has printed on it: a line or two over a picture of the page.
+_STAMP_CHARS = 200
+_WHOLE_IMAGE = 0.8
 _MANY_LOST = 0.05
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+# Where a whole file has its end mark; what servers and mail programs append is shorter.
+_END_BYTES = 64 * 1024
 # A document full of formulas has loose letters on every page; after this many pages pypdf is not asked again.
 _MAX_VAIN_ATTEMPTS = 4
 _NOTHING = Quality(0.0, "", 0)
@@ -51,8 +56,10 @@ class PageReader:
         second: PypdfFile | None = None,
         *,
         encrypted: bool = False,
+        cut_off: bool = False,
     ) -> None:
         self._data, self._password = data, password
+        self._cut_off = cut_off or b"%%EOF" not in data[-_END_BYTES:]
         self._first, self._second = first, second
         self._third: PdfminerFile | None = None
         self._vain_attempts = 0
@@ -62,6 +69,7 @@ class PageReader:
         self.pages = opened.pages
         self.encrypted = encrypted or opened.encrypted
         self.is_xfa = first is not None and first.is_xfa
+        self.attachments = first.attachments() if first is not None else 0
 
     @property
     def drawable(self) -> PdfiumFile | None:
@@ -104,6 +112,8 @@ class PageReader:
                 self._vain_attempts += 1
         if len(best.text) > max_chars:
             raise TooMuchText(f"Page {number} has {len(best.text)} characters; at most {max_chars} are kept.")
+        if self._cut_off and not first_failure:
+            first_failure = "the file has lost a part"
         return _page_frame(number, best, label=label, marks=marks, failure=first_failure or "")
 
     def _read_first(self, first: PdfiumFile, number: int) -> tuple[_Reading, tuple[str, ...]]:
@@ -117,7 +127,7 @@ class PageReader:
             text = _with_annotations(clean_page_text(raw), page.annotations)
             # Judged before clean-up, which takes away the control characters that tell glyph numbers from letters.
             quality = judge(resolve_private(raw))
-            marks = page.marks() if quality.chars < _LITTLE_TEXT_CHARS else _NO_MARKS
+            marks = page.marks() if quality.chars < _STAMP_CHARS else _NO_MARKS
             others: tuple[str, ...] = ()
             if quality.is_rubbish or page.lost_chars > _MANY_LOST * quality.chars or (marks.text and not text):
                 others = ("pypdf", "pdfminer")
@@ -135,7 +145,8 @@ class PageReader:
     def _read_again(self, name: str, number: int) -> _Reading:
         """Another reader's reading of a page, empty when it has none or fails."""
         reader = self._open_second() if name == "pypdf" else self._open_third()
-        if reader is None:
+        # A reader that counts other pages has others under the same numbers.
+        if reader is None or reader.pages != self.pages:
             return _Reading()
         try:
             raw = reader.text(number)
@@ -188,7 +199,8 @@ def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMa
     quality = best.quality
     frame: Frame = {"kind": "page", "number": number, "text": best.text, "reader": best.reader, "label": label}
     chars = len("".join(best.text.split()))
-    scanned = marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS
+    stamped = marks.image_share >= _WHOLE_IMAGE and 0 < chars < _STAMP_CHARS
+    scanned = stamped or (marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS)
     marked = marks.text or marks.images or marks.paths
     frame["wants_ocr"] = quality.is_rubbish or scanned or (chars == 0 and (marked or bool(failure)))
     if quality.is_rubbish:
@@ -198,6 +210,9 @@ def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMa
         }
     elif chars == 0 and failure:
         frame["problem"] = {"code": "page_unreadable", "detail": f"No reader could read the page: {failure}."}
+    elif stamped:
+        detail = f"The page is a picture with only {chars} characters of text; what the picture shows was not read."
+        frame["problem"] = {"code": "mostly_picture", "detail": detail}
     elif chars == 0 and marked:
         frame["problem"] = {"code": "no_text", "detail": "The page shows something but has no text layer."}
     return frame

@@ -88,6 +88,18 @@ class PdfiumFile:
         """Whether the form's real content is an XFA template, which only Adobe's programs show."""
         return self.form_type == c.FORMTYPE_XFA_FULL
 
+    def has_last_page(self) -> bool:
+        """Whether the last page is there: the page count is what the file says, nobody has counted them.
+
+        Only the page's dictionary is looked for; what is on it may be a bomb.
+        """
+        size = c.FS_SIZEF()
+        return bool(c.FPDF_GetPageSizeByIndexF(self._document, self.pages - 1, size))
+
+    def attachments(self) -> int:
+        """How many files are inside the document."""
+        return max(0, int(c.FPDFDoc_GetAttachmentCount(self._document)))
+
     def metadata(self) -> dict[str, str]:
         """The information dictionary's entries; XMP is not parsed."""
         found: dict[str, str] = {}
