@@ -13,6 +13,7 @@ from workers.ingest.sections import Section
 PAGE_CHARS = 3000
 """Plain text without form feeds is cut between paragraphs into sections of about a printed page."""
 
+_PREAMBLE = re.compile(r"---[ ]*\n(?:[^\n]*\n){0,200}?(?:---|\.\.\.)[ ]*(?:\n|\Z)")
 _SECTION_HEADINGS = frozenset({"h1", "h2", "h3"})
 _GUESS_BYTES = 256 * 1024
 _REPLACEMENT = "\ufffd"
@@ -67,10 +68,14 @@ def read_markdown(text: str) -> list[Section]:
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
     lines = text.split("\n")
     starts: list[tuple[int, str]] = []
-    tokens = MarkdownIt("commonmark").parse(text)
+    # What is within a paragraph begins no section. The preamble of key and value lines, which many programs write
+    # between two rules, would be taken for a heading.
+    preamble = _PREAMBLE.match(text)
+    body = "\n" * preamble.group().count("\n") + text[preamble.end() :] if preamble else text
+    tokens = MarkdownIt("commonmark").disable("inline").parse(body)
     for index, token in enumerate(tokens):
         if token.type == "heading_open" and token.level == 0 and token.tag in _SECTION_HEADINGS and token.map:
-            starts.append((token.map[0], tokens[index + 1].content))
+            starts.append((token.map[0], " ".join(tokens[index + 1].content.split())))
     if not starts:
         return read_text(text)
     bounds = [(0, ""), *starts] if starts[0][0] > 0 else starts

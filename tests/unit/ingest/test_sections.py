@@ -95,6 +95,13 @@ def test_markdown_stays_as_written_and_headings_in_code_begin_nothing(read: Read
     assert outcome.texts[2] == "## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
 
+def test_a_preamble_is_no_heading(read: Read):
+    source = "---\ntitle: Ducks\ndate: 2020-01-01\n---\n\n# Ducks\n\nQuack.\n\nTwo lines\nof a heading\n---\n\nMore.\n"
+    outcome = read(source.encode(), content_type=MARKDOWN)
+    assert [page.label for page in outcome.pages] == [None, "Ducks", "Two lines of a heading"]
+    assert outcome.texts[0] == "---\ntitle: Ducks\ndate: 2020-01-01\n---"
+
+
 def test_markdown_without_headings_is_one_text():
     assert len(read_markdown("only a paragraph")) == 1
 
@@ -111,6 +118,27 @@ def test_html_as_a_browser_shows_it(read: Read):
     assert "alert" not in "".join(outcome.texts)
     assert outcome.opened is not None
     assert outcome.opened.metadata["title"] == "Enten & Co"
+
+
+@pytest.mark.parametrize("opening", ["<div>", "<table><tr><td>"])
+def test_html_is_read_to_its_end_however_deep_or_refused(read: Read, opening: str):
+    closing = "".join(f"</{tag}>" for tag in reversed(opening.strip("<>").split("><")))
+    page = "<html><body><p>before</p>{}deep words{}<p>after</p></body></html>"
+    for depth in (100, 400):
+        source = page.format(opening * depth, closing * depth)
+        assert read(source.encode(), content_type=HTML).texts[0].split() == ["before", "deep", "words", "after"]
+    with pytest.raises(DamagedFile, match="deeply"):
+        read(page.format(opening * 9000, closing * 9000).encode(), content_type=HTML)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8"])
+def test_html_in_its_encoding(read: Read, encoding: str):
+    declared = {"latin-1": "<meta charset='iso-8859-1'>", "utf-16": "", "utf-8": ""}[encoding]
+    source = f"<html><head>{declared}<title>Köln</title></head><body><p>Grüße an alle Vögel</p></body></html>"
+    outcome = read(source.encode(encoding))
+    assert outcome.texts == ["Grüße an alle Vögel"]
+    assert outcome.opened is not None
+    assert outcome.opened.metadata["title"] == "Köln"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
