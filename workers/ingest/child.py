@@ -58,6 +58,8 @@ def main() -> None:
         channel.send({"kind": "failed", "code": "reading_out_of_memory", "detail": ""})
     except Exception as problem:  # noqa: BLE001  -- readers raise anything; the parent decides by the type's name.
         channel.send({"kind": "failed", "code": "reader_crashed", "detail": type(problem).__name__})
+    # All is said. To close the document and take the interpreter down would keep the parent waiting for 10 ms and more.
+    os._exit(0)
 
 
 def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> None:
@@ -82,9 +84,9 @@ def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> N
 
 def _readable() -> tuple[str, ...]:
     """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
-    root = sys.path[0]
+    root, *libraries = sys.argv[1:]
     return (
-        sys.prefix,
+        *libraries,
         sys.base_prefix + "/lib",
         f"{root}/workers",
         f"{root}/service",

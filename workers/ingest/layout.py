@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 CELL_GAP = "  "
 """Between two cells of a row: two spaces, which one token covers and which people read as a column border."""
@@ -101,7 +100,7 @@ def _gutter(pieces: list[Piece], left: float, right: float) -> float | None:
         if min(len(before), len(after)) < _MIN_COLUMN_PIECES or crossing > 0.3 * len(pieces):
             continue
         fills = all(
-            median(piece.width for piece in side)
+            _median([piece.width for piece in side])
             > _FULL_LINE * (max(piece.right for piece in side) - min(piece.left for piece in side))
             and max(piece.right for piece in side) - min(piece.left for piece in side) > 0.2 * width
             for side in (before, after)
@@ -109,3 +108,9 @@ def _gutter(pieces: list[Piece], left: float, right: float) -> float | None:
         if fills and (best is None or crossing < best[0]):
             best = (crossing, x)
     return best[1] if best else None
+
+
+def _median(values: list[float]) -> float:
+    """The middle value. The standard library's takes 8 ms of each child's start to import."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

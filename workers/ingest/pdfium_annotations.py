@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pypdfium2.raw as c
+import pypdfium2_raw as c
 
 # Annotations that show no text of their own; all others may have an appearance with text.
 _UNSEEN = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})

@@ -7,6 +7,7 @@ reads the document (``workers.ingest.confine``).
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import resource
@@ -15,12 +16,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from workers.ingest.frames import Frame, FrameBuffer, encode
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from workers.ingest.child import main; main()"
+# Without ``site`` (-S), which takes a fifth of a start; the folders that it would have found are passed.
+_BOOT = "import sys; sys.path[:0] = sys.argv[1:]; from workers.ingest.child import main; main()"
+_LIBRARIES = ("site-packages", "dist-packages")
 _READ_BYTES = 256 * 1024
 _SAMPLE_SECONDS = 0.1
 _ENVIRONMENT = {
@@ -47,12 +51,22 @@ class Exit:
         return self.signal == signal.SIGXCPU
 
 
+@cache
+def _library_folders() -> tuple[str, ...]:
+    """Where this interpreter has its libraries. The readers' bytecode is made, which no child can do for the next.
+
+    Without it, a child of a checkout compiles its modules at each start, for 30 ms.
+    """
+    compileall.compile_dir(Path(__file__).parent, maxlevels=0, quiet=2)
+    return tuple(path for path in sys.path if Path(path).name in _LIBRARIES)
+
+
 class ReadingChild:
     """One child process. Not thread-safe; ``close`` must be called, which kills what still runs."""
 
     def __init__(self, request: Frame, *, fd: int, max_frame_bytes: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-c", _BOOT, _ROOT],
+            [sys.executable, "-I", "-S", "-B", "-c", _BOOT, _ROOT, *_library_folders()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
