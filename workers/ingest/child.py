@@ -44,7 +44,7 @@ def main() -> None:
         return
     size = os.fstat(request["fd"]).st_size
     confine.limit_resources(request["limits"], file_bytes=size)
-    dropped = confine.confine(readable=_readable(), parent=request["parent"])
+    dropped = confine.confine(readable=readable_folders(*sys.argv[1:]), parent=request["parent"])
     try:
         if size == 0:
             channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
@@ -82,9 +82,8 @@ def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> N
     channel.send({"kind": "end"})
 
 
-def _readable() -> tuple[str, ...]:
-    """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
-    root, *libraries = sys.argv[1:]
+def readable_folders(root: str, *libraries: str) -> tuple[str, ...]:
+    """Folders that lazy imports and fonts come from. The project's own data folders, below ``root``, are not among them."""
     return (
         *libraries,
         sys.base_prefix + "/lib",

@@ -24,7 +24,7 @@ class Channel(Protocol):
 
 
 def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
-    """Serves one ``pdf`` request: sends ``opened``, waits for ``pages``, sends each page asked for.
+    """Serves one ``pdf`` request: sends ``opened``, then each page of each order, until an order has none.
 
     Raises:
         DocumentError: the file does not open; its code tells the parent why.
@@ -43,19 +43,17 @@ def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
             "attachments": reader.attachments,
         }
     )
-    order = channel.receive()
-    if order is None:
-        return
-    avoid: dict[str, list[str]] = order.get("avoid", {})
-    for number in order["pages"]:
-        channel.send(
-            reader.read(
-                number,
-                avoid=frozenset(avoid.get(str(number), ())),
-                max_chars=int(limits["max_page_chars"]),
-                trying=lambda name, page=number: channel.send({"kind": "trying", "number": page, "reader": name}),
+    while (order := channel.receive()) is not None and order["pages"]:
+        avoid: dict[str, list[str]] = order.get("avoid", {})
+        for number in order["pages"]:
+            channel.send(
+                reader.read(
+                    number,
+                    avoid=frozenset(avoid.get(str(number), ())),
+                    max_chars=int(limits["max_page_chars"]),
+                    trying=lambda name, page=number: channel.send({"kind": "trying", "number": page, "reader": name}),
+                )
             )
-        )
 
 
 def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) -> PageReader:

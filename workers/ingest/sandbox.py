@@ -52,7 +52,7 @@ class Exit:
 
 
 @cache
-def _library_folders() -> tuple[str, ...]:
+def library_folders() -> tuple[str, ...]:
     """Where this interpreter has its libraries. The readers' bytecode is made, which no child can do for the next.
 
     Without it, a child of a checkout compiles its modules at each start, for 30 ms.
@@ -66,7 +66,7 @@ class ReadingChild:
 
     def __init__(self, request: Frame, *, fd: int, max_frame_bytes: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", _BOOT, _ROOT, *_library_folders()],
+            [sys.executable, "-I", "-S", "-B", "-c", _BOOT, _ROOT, *library_folders()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

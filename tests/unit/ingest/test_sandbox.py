@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from workers.ingest import child, confine
 limits, target = json.loads(sys.argv[2]), sys.argv[3]
 confine.limit_resources(limits, file_bytes=0)
-dropped = confine.confine(readable=child._readable(), parent=os.getppid())
+dropped = confine.confine(readable=child.readable_folders(sys.argv[1], *sys.argv[5:]), parent=os.getppid())
 def attempt(what):
     try:
         what()
@@ -64,6 +64,7 @@ def probe(tmp_path: Path) -> dict[str, object]:
                 json.dumps(asdict(LIMITS)),
                 str(secret),
                 str(listener.getsockname()[1]),
+                *sandbox.library_folders(),
             ],
             capture_output=True,
             text=True,
