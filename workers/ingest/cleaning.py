@@ -90,7 +90,8 @@ def clean_source_text(text: str) -> str:
     text = _LINE_ENDS.sub("\n", text)
     text = _INVISIBLE.sub("", _CONTROLS.sub("", text).expandtabs(4))
     text = _FORMS.sub(_ordinary, text).replace("\u00ad", "")
-    text = _BLANK_LINES.sub("\n\n", re.sub("[ \u00a0]+(?=\n)", "", text))
+    # Line by line: a pattern for spaces before a line end tries every space of a long run anew.
+    text = _BLANK_LINES.sub("\n\n", "\n".join(line.rstrip(" \u00a0") for line in text.split("\n")))
     return text.strip("\n").rstrip()
 
 
