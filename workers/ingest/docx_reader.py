@@ -7,9 +7,12 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-import docx
+from docx.opc.constants import CONTENT_TYPE
 from docx.opc.exceptions import PackageNotFoundError
+from docx.opc.part import PartFactory
 from docx.oxml.ns import qn
+from docx.package import Package
+from docx.parts.document import DocumentPart
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  -- a compiled module without stubs.
 
 from service.errors import DamagedFile
@@ -36,6 +39,12 @@ _BESIDE = {
     "comments": "Comments",
 }
 _OFF = frozenset({"0", "false", "off"})
+_KINDS = (
+    CONTENT_TYPE.WML_DOCUMENT_MAIN,
+    "application/vnd.ms-word.document.macroEnabled.main+xml",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    "application/vnd.ms-word.template.macroEnabledTemplate.main+xml",
+)
 _MAX_UNPACKED_BYTES = 512 * 1024 * 1024
 
 
@@ -50,7 +59,7 @@ def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
         with zipfile.ZipFile(io.BytesIO(raw)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > _MAX_UNPACKED_BYTES:
                 raise DamagedFile("The document unpacks to more than 512 MiB.")
-        document = docx.Document(io.BytesIO(raw))
+        document = _opened(raw)
     except (
         zipfile.BadZipFile,
         PackageNotFoundError,
@@ -73,6 +82,15 @@ def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
         lines.append(text)
     sections.append(Section(title, "\n".join(lines)))
     return [*sections, *_beside(document)], _metadata(document)
+
+
+def _opened(raw: bytes) -> Any:
+    """The document; python-docx itself refuses templates and documents with macros, which are read like any other."""
+    PartFactory.part_type_for.update(dict.fromkeys(_KINDS, DocumentPart))
+    part: Any = Package.open(io.BytesIO(raw)).main_document_part
+    if part.content_type not in _KINDS:
+        raise ValueError(part.content_type)
+    return part.document
 
 
 def _blocks(body: Any) -> Iterator[Any]:

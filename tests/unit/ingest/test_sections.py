@@ -64,6 +64,22 @@ def test_word_shows_insertions_and_controls_and_hides_deletions(read: Read):
     assert read(replaced(word(), "word/document.xml", change)).texts[-1] == "Outlook\nKept inserted controlled"
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        b"application/vnd.ms-word.document.macroEnabled.main+xml",
+        b"application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    ],
+)
+def test_word_documents_with_macros_and_templates_are_read(read: Read, kind: bytes):
+    usual = b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word())) as old, zipfile.ZipFile(out, "w") as new:
+        for entry in old.infolist():
+            new.writestr(entry, old.read(entry).replace(usual, kind))
+    assert read(out.getvalue(), content_type=DOCX).texts[0] == "Before any heading."
+
+
 @pytest.mark.parametrize("data", [b"PK\x03\x04 word/ broken", word()[:2000]])
 def test_a_broken_word_document_is_damaged(read: Read, data: bytes):
     with pytest.raises(DamagedFile):
