@@ -17,6 +17,7 @@ import pypdfium2_raw as c
 
 from workers.ingest.pdfium_annotations import Annotations, annotations_of
 from workers.ingest.pdfium_library import Document, PdfiumError, count_chars, text_of
+from workers.ingest.scattered import order_scattered
 from workers.ingest.tables import Box, mend_tables
 from workers.ingest.vertical import CJK, order_vertical
 
@@ -168,7 +169,7 @@ class PdfiumPage:
                     return _character_box(text_page, index)
 
                 ordered = order_vertical(text, box) if CJK.search(text) else None
-                return ordered or mend_tables(text, box)
+                return ordered or order_scattered(text, box) or mend_tables(text, box)
             return text
         finally:
             c.FPDFText_ClosePage(text_page)
