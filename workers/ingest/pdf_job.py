@@ -54,6 +54,7 @@ class PdfJob:
         self._waiting: deque[int] = deque()
         self._reading_since: float | None = None
         self._pages_read = 0
+        self._last_death: Death | None = None
         self.children = 0
         self._loop = ShardLoop(
             Clock(limits.wall_seconds, limits.page_seconds, self._spent_elsewhere),
@@ -238,6 +239,7 @@ class PdfJob:
         page = shard.pages[0]
         avoid = shard.avoid.setdefault(page, set())
         avoid.add(shard.at_work)
+        self._last_death = death
         if shard.at_work == "pdfium":
             self._pdfium_deaths += 1
             if self._pdfium_deaths >= _PDFIUM_DEATHS:
@@ -260,7 +262,8 @@ class PdfJob:
     def _require_text(self, assembler: Assembler) -> None:
         unreadable = [problem for problem in assembler.problems if problem.code == "page_unreadable"]
         if len(unreadable) == assembler.pages:
-            raise DamagedFile(f"No page can be read. {unreadable[0].detail}")
+            detail = f"No page can be read. {unreadable[0].detail}"
+            raise DamagedFile(detail) if self._last_death is None else error_for(self._last_death, detail)
         if not assembler.text_pages or (not assembler.ocr_pages and not self._has_text_layer):
             raise NoTextLayer(explain_no_text(self._options, assembler.pages, self._dense_chars))
 
