@@ -540,6 +540,15 @@ class DynamicForm(DocumentError):
     code = "dynamic_form"
 
 
+class Portfolio(DocumentError):
+    """The document is a portfolio: a cover page with files inside it.
+
+    Files inside a PDF are not read. Save them from Adobe Acrobat or Reader and upload each.
+    """
+
+    code = "portfolio"
+
+
 class TooManyPages(DocumentError):
     """The document has more pages than this installation reads.
 

@@ -123,8 +123,8 @@ class ReadingSettings(_Group):
     """Documents read at once by one ingest worker. None: the number of cores."""
     max_children: int | None = Field(default=None, ge=1)
     """Child processes that read one long document together. None: the number of cores, at most 4."""
-    parallel_from_pages: int = Field(default=160, ge=1)
-    """Pages from which on a document is read by several children."""
+    parallel_from_seconds: float = Field(default=0.15, ge=0)
+    """A document is given another child when the pages that nobody reads yet would take one child longer than this."""
     wall_seconds: float = Field(default=180.0, gt=0)
     """Wall-clock limit of reading one file's text, all its children together; OCR has its own."""
     page_seconds: float = Field(default=15.0, gt=0)

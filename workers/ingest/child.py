@@ -44,7 +44,7 @@ def main() -> None:
         return
     size = os.fstat(request["fd"]).st_size
     confine.limit_resources(request["limits"], file_bytes=size)
-    dropped = confine.confine(readable=_readable(), parent=request["parent"])
+    dropped = confine.confine(readable=readable_folders(*sys.argv[1:]), parent=request["parent"])
     try:
         if size == 0:
             channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
@@ -58,6 +58,8 @@ def main() -> None:
         channel.send({"kind": "failed", "code": "reading_out_of_memory", "detail": ""})
     except Exception as problem:  # noqa: BLE001  -- readers raise anything; the parent decides by the type's name.
         channel.send({"kind": "failed", "code": "reader_crashed", "detail": type(problem).__name__})
+    # All is said. To close the document and take the interpreter down would keep the parent waiting for 10 ms and more.
+    os._exit(0)
 
 
 def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> None:
@@ -80,13 +82,10 @@ def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> N
     channel.send({"kind": "end"})
 
 
-def _readable() -> tuple[str, ...]:
-    """Folders that lazy imports and fonts come from. The project's own data folders are not among them."""
-    root = sys.path[0]
+def readable_folders(root: str, *libraries: str) -> tuple[str, ...]:
+    """Folders that lazy imports and fonts come from. The project's own data folders, below ``root``, are not among them."""
     return (
-        # Packages may lie in folders that only a .pth file names.
-        *(path for path in sys.path[1:] if path != root),
-        sys.prefix,
+        *libraries,
         sys.base_prefix + "/lib",
         f"{root}/workers",
         f"{root}/service",

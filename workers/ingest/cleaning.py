@@ -75,6 +75,11 @@ def clean_page_text(text: str) -> str:
     return text.strip(" \n\ufffe")
 
 
+def clean_line(text: str, max_chars: int) -> str:
+    """A title, label or sentence from a file as one line without control and invisible characters, bounded."""
+    return " ".join(_INVISIBLE.sub("", _CONTROLS.sub("", text[: 4 * max_chars])).split())[:max_chars]
+
+
 def resolve_private(text: str) -> str:
     """The text with private-use characters whose meaning is known replaced by what they mean."""
     return text if text.isascii() else _PRIVATE_CHARS.sub(_known_private, text)
@@ -85,7 +90,8 @@ def clean_source_text(text: str) -> str:
     text = _LINE_ENDS.sub("\n", text)
     text = _INVISIBLE.sub("", _CONTROLS.sub("", text).expandtabs(4))
     text = _FORMS.sub(_ordinary, text).replace("\u00ad", "")
-    text = _BLANK_LINES.sub("\n\n", re.sub("[ \u00a0]+(?=\n)", "", text))
+    # Line by line: a pattern for spaces before a line end tries every space of a long run anew.
+    text = _BLANK_LINES.sub("\n\n", "\n".join(line.rstrip(" \u00a0") for line in text.split("\n")))
     return text.strip("\n").rstrip()
 
 

@@ -49,8 +49,9 @@ class ReadLimits:
     """How often a crashed or stuck child is replaced before the file is given up."""
     max_children: int = field(default_factory=lambda: min(4, os.cpu_count() or 1))
     """Children that read one long document at the same time."""
-    parallel_from_pages: int = 160
-    """Documents with at least this many pages are read by several children (one child's start costs about 0.15 s)."""
+    parallel_from_seconds: float = 0.15
+    """Another child is started when the pages that nobody reads yet would take one child longer than this; a child's
+    start takes about 0.06 s."""
     ocr_wall_seconds: float = 1800.0
     """Wall clock for the OCR of one file; pages not reached are delivered without text and noted."""
     ocr_page_seconds: float = 90.0

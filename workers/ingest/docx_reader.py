@@ -7,12 +7,16 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-import docx
+from docx.opc.constants import CONTENT_TYPE
 from docx.opc.exceptions import PackageNotFoundError
+from docx.opc.part import PartFactory
 from docx.oxml.ns import qn
+from docx.package import Package
+from docx.parts.document import DocumentPart
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  -- a compiled module without stubs.
 
 from service.errors import DamagedFile
+from workers.ingest.docx_numbering import Numbering
 from workers.ingest.layout import CELL_GAP
 from workers.ingest.sections import Section
 
@@ -27,12 +31,27 @@ _UNSEEN = frozenset(
     }
 )
 _BREAKS = {qn("w:tab"): " ", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
-_NOTES = {"footnotes": "Footnotes", "endnotes": "Endnotes", "comments": "Comments"}
+_BESIDE = {
+    "header": "Headers and footers",
+    "footer": "Headers and footers",
+    "footnotes": "Footnotes",
+    "endnotes": "Endnotes",
+    "comments": "Comments",
+}
+_OFF = frozenset({"0", "false", "off"})
+_KINDS = (
+    CONTENT_TYPE.WML_DOCUMENT_MAIN,
+    "application/vnd.ms-word.document.macroEnabled.main+xml",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    "application/vnd.ms-word.template.macroEnabledTemplate.main+xml",
+)
 _MAX_UNPACKED_BYTES = 512 * 1024 * 1024
 
 
 def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
-    """Sections and metadata: paragraphs, tables (a line a row), text boxes, then notes and comments.
+    """Sections and metadata: paragraphs with their numbers, tables (a line a row), text boxes; then what stands beside.
+
+    Headers and footers, which are the same on many pages, come once.
 
     Raises DamagedFile when the file is no Word document or unpacks to more than 512 MiB.
     """
@@ -40,7 +59,7 @@ def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
         with zipfile.ZipFile(io.BytesIO(raw)) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > _MAX_UNPACKED_BYTES:
                 raise DamagedFile("The document unpacks to more than 512 MiB.")
-        document = docx.Document(io.BytesIO(raw))
+        document = _opened(raw)
     except (
         zipfile.BadZipFile,
         PackageNotFoundError,
@@ -52,16 +71,26 @@ def read_docx(raw: bytes) -> tuple[list[Section], dict[str, str]]:
     ) as problem:
         raise DamagedFile("The file is not a Word document that can be opened.") from problem
     headings = {style.style_id for style in document.styles if style.name in _SECTION_STYLES}
+    numbering = Numbering(_part(document, "numbering"), _part(document, "styles"))
     sections: list[Section] = []
     title, lines = "", list[str]()
     for block in _blocks(document.element.body):
-        text = _table_text(block) if block.tag == qn("w:tbl") else _text(block)
+        text = _table_text(block, numbering) if block.tag == qn("w:tbl") else _paragraph_text(block, numbering)
         if text and _style(block) in headings:
             sections.append(Section(title, "\n".join(lines)))
             title, lines = text, []
         lines.append(text)
     sections.append(Section(title, "\n".join(lines)))
-    return [*sections, *_notes(document)], _metadata(document)
+    return [*sections, *_beside(document)], _metadata(document)
+
+
+def _opened(raw: bytes) -> Any:
+    """The document; python-docx itself refuses templates and documents with macros, which are read like any other."""
+    PartFactory.part_type_for.update(dict.fromkeys(_KINDS, DocumentPart))
+    part: Any = Package.open(io.BytesIO(raw)).main_document_part
+    if part.content_type not in _KINDS:
+        raise ValueError(part.content_type)
+    return part.document
 
 
 def _blocks(body: Any) -> Iterator[Any]:
@@ -78,43 +107,72 @@ def _style(paragraph: Any) -> str | None:
     return None if style is None else style.get(qn("w:val"))
 
 
-def _table_text(table: Any) -> str:
+def _table_text(table: Any, numbering: Numbering) -> str:
     """A line a row, two spaces between cells; a table inside a cell is read as the cell's text."""
     lines = [
-        CELL_GAP.join(" ".join(_text(cell).split()) for cell in row.iterchildren(qn("w:tc")))
+        CELL_GAP.join(" ".join(_text(cell, numbering).split()) for cell in row.iterchildren(qn("w:tc")))
         for row in table.iterchildren(qn("w:tr"))
     ]
     return "\n".join(["", *lines, ""])
 
 
-def _text(element: Any) -> str:
-    return "".join(_parts(element)).strip()
+def _paragraph_text(paragraph: Any, numbering: Numbering) -> str:
+    label = numbering.label(paragraph)
+    text = _text(paragraph, numbering)
+    return label + text if text else ""
 
 
-def _parts(element: Any) -> Iterator[str]:
+def _text(element: Any, numbering: Numbering) -> str:
+    return "".join(_parts(element, numbering)).strip()
+
+
+def _parts(element: Any, numbering: Numbering) -> Iterator[str]:
     for child in element:
-        if child.tag in _UNSEEN:
+        if child.tag in _UNSEEN or (child.tag == qn("w:r") and _is_hidden(child)):
             continue
         if child.tag == qn("w:t"):
             yield child.text or ""
         elif child.tag in _BREAKS:
             yield _BREAKS[child.tag]
+        elif child.tag == qn("w:p"):
+            yield _paragraph_text(child, numbering)
+            yield "\n"
         else:
-            yield from _parts(child)
-            if child.tag == qn("w:p"):
-                yield "\n"
+            yield from _parts(child, numbering)
 
 
-def _notes(document: Any) -> Iterator[Section]:
+def _is_hidden(run: Any) -> bool:
+    hidden = run.find(f"{qn('w:rPr')}/{qn('w:vanish')}")
+    return hidden is not None and hidden.get(qn("w:val")) not in _OFF
+
+
+def _part(document: Any, kind: str) -> Any | None:
+    """The root element of the document's only part of a kind."""
     for relation in document.part.rels.values():
-        kind = relation.reltype.rsplit("/", 1)[-1]
-        if kind not in _NOTES or relation.is_external:
+        if relation.reltype.rsplit("/", 1)[-1] == kind and not relation.is_external:
+            return _parsed(relation.target_part.blob)
+    return None
+
+
+def _parsed(blob: bytes) -> Any:
+    return etree.fromstring(blob, etree.XMLParser(resolve_entities=False, no_network=True))
+
+
+def _beside(document: Any) -> Iterator[Section]:
+    """What stands beside the text, a section a kind."""
+    found: dict[str, dict[str, None]] = {}
+    numbering = Numbering(None, None)
+    for relation in document.part.rels.values():
+        title = _BESIDE.get(relation.reltype.rsplit("/", 1)[-1])
+        if title is None or relation.is_external:
             continue
-        root = etree.fromstring(relation.target_part.blob, etree.XMLParser(resolve_entities=False, no_network=True))
-        notes = [_text(note) for note in root if note.get(qn("w:type")) is None]
-        text = "\n".join(note for note in notes if note)
+        root = _parsed(relation.target_part.blob)
+        whole = [root] if title == _BESIDE["header"] else [note for note in root if note.get(qn("w:type")) is None]
+        found.setdefault(title, {}).update(dict.fromkeys(_text(note, numbering) for note in whole))
+    for title in dict.fromkeys(_BESIDE.values()):
+        text = "\n".join(line for line in found.get(title, {}) if line)
         if text:
-            yield Section(_NOTES[kind], f"{_NOTES[kind]}\n{text}")
+            yield Section(title, f"{title}\n{text}")
 
 
 def _metadata(document: Any) -> dict[str, str]:

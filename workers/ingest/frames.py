@@ -10,6 +10,7 @@ import json
 import struct
 from typing import Any, cast
 
+from workers.ingest.cleaning import clean_line
 from workers.ingest.contract import Opened, PageProblem, PageText
 
 _LENGTH = struct.Struct(">I")
@@ -76,8 +77,9 @@ def opened_from(frame: Frame) -> Opened:
     if isinstance(raw, dict):
         for key in METADATA_KEYS:
             value = cast("Frame", raw).get(key)
-            if isinstance(value, str) and value.strip():
-                metadata[key] = " ".join(value.split())[:MAX_METADATA_CHARS]
+            shown = clean_line(value, MAX_METADATA_CHARS) if isinstance(value, str) else ""
+            if shown:
+                metadata[key] = shown
     return Opened(pages=pages, encrypted=frame.get("encrypted") is True, metadata=metadata)
 
 
@@ -91,14 +93,16 @@ def page_from(frame: Frame, *, max_page_chars: int) -> tuple[PageText, PageProbl
     confidence = frame.get("confidence")
     if not isinstance(text, str) or not isinstance(reader, str) or len(text) > max_page_chars:
         raise BadFrame(f"page {number} has no text or too much")
+    if "\x00" in text or not _is_storable(text):
+        raise BadFrame(f"page {number} has what is no text")
     if confidence is not None and not (isinstance(confidence, int | float) and 0 <= confidence <= 1):
         raise BadFrame(f"page {number} has no proper confidence")
     page = PageText(
         number=number,
         text=text,
         source="ocr" if frame.get("source") == "ocr" else "pdf",
-        reader=reader[:MAX_LABEL_CHARS],
-        label=label[:MAX_LABEL_CHARS] if isinstance(label, str) and label else None,
+        reader=clean_line(reader, MAX_LABEL_CHARS),
+        label=(clean_line(label, MAX_LABEL_CHARS) or None) if isinstance(label, str) else None,
         confidence=None if confidence is None else float(confidence),
     )
     problem: PageProblem | None = None
@@ -106,9 +110,20 @@ def page_from(frame: Frame, *, max_page_chars: int) -> tuple[PageText, PageProbl
     if isinstance(raw, dict):
         fields = cast("Frame", raw)
         problem = PageProblem(
-            number, str(fields.get("code"))[:MAX_LABEL_CHARS], str(fields.get("detail"))[:MAX_DETAIL_CHARS]
+            number,
+            clean_line(str(fields.get("code")), MAX_LABEL_CHARS),
+            clean_line(str(fields.get("detail")), MAX_DETAIL_CHARS),
         )
     return page, problem, frame.get("wants_ocr") is True
+
+
+def _is_storable(text: str) -> bool:
+    """Whether the text has no lone surrogates, which JSON can carry and no database takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _integer(frame: Frame, key: str) -> int:

@@ -5,9 +5,9 @@ Used for OCR, whose result is boxes, and for PDF pages whose text order tears ta
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 CELL_GAP = "  "
 """Between two cells of a row: two spaces, which one token covers and which people read as a column border."""
@@ -38,13 +38,16 @@ class Piece:
         return self.right - self.left
 
 
-def lay_out(pieces: Sequence[Piece]) -> str:
-    """The pieces as text: a line a row, ``CELL_GAP`` between pieces of one row, columns of running text one by one."""
-    return "\n".join(line for block in _blocks(list(pieces), _MAX_CUTS) for line in rows(block))
+def lay_out(pieces: Sequence[Piece], *, word_gap: float = 0.0) -> str:
+    """The pieces as text: a line a row, columns of running text one by one. ``word_gap`` is that of ``rows``."""
+    return "\n".join(line for block in _blocks(list(pieces), _MAX_CUTS) for line in rows(block, word_gap=word_gap))
 
 
-def rows(pieces: Sequence[Piece]) -> list[str]:
-    """Lines from top to bottom. Two pieces share a line when their middles are within half the lower one's height."""
+def rows(pieces: Sequence[Piece], *, word_gap: float = 0.0) -> list[str]:
+    """Lines from top to bottom. Two pieces share a line when their middles are within half the lower one's height.
+
+    Between pieces of a line is ``CELL_GAP``, or one space where they are less than ``word_gap`` of their height apart.
+    """
     lines: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda item: (item.top + item.bottom) / 2):
         middle = (piece.top + piece.bottom) / 2
@@ -54,7 +57,15 @@ def rows(pieces: Sequence[Piece]) -> list[str]:
                 lines[-1].append(piece)
                 continue
         lines.append([piece])
-    return [CELL_GAP.join(piece.text for piece in sorted(line, key=lambda item: item.left)) for line in lines]
+    return [_row([*sorted(line, key=lambda item: item.left)], word_gap) for line in lines]
+
+
+def _row(pieces: list[Piece], word_gap: float) -> str:
+    text = pieces[0].text
+    for before, piece in itertools.pairwise(pieces):
+        near = piece.left - before.right < word_gap * min(before.height, piece.height)
+        text += (" " if near else CELL_GAP) + piece.text
+    return text
 
 
 def _blocks(pieces: list[Piece], cuts_left: int) -> list[list[Piece]]:
@@ -101,7 +112,7 @@ def _gutter(pieces: list[Piece], left: float, right: float) -> float | None:
         if min(len(before), len(after)) < _MIN_COLUMN_PIECES or crossing > 0.3 * len(pieces):
             continue
         fills = all(
-            median(piece.width for piece in side)
+            _median([piece.width for piece in side])
             > _FULL_LINE * (max(piece.right for piece in side) - min(piece.left for piece in side))
             and max(piece.right for piece in side) - min(piece.left for piece in side) > 0.2 * width
             for side in (before, after)
@@ -109,3 +120,9 @@ def _gutter(pieces: list[Piece], left: float, right: float) -> float | None:
         if fills and (best is None or crossing < best[0]):
             best = (crossing, x)
     return best[1] if best else None
+
+
+def _median(values: list[float]) -> float:
+    """The middle value. The standard library's takes 8 ms of each child's start to import."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -17,6 +17,8 @@ from workers.ingest.shards import Clock, Death, Shard, ShardLoop
 INSTALL_HINT = "install the extra on the ingest workers (pip install 'longread[ocr]') and upload the file again"
 # Below this mean confidence OCR has read noise: drawings, photographs, letters of a script it does not know.
 _MIN_CONFIDENCE = 0.5
+# What OCR must find more than the text layer of a page that is mostly picture, before it is believed instead.
+_CAPTION_SHARE = 1.5
 # A child costs about a second and 0.9 GB, a page about two seconds.
 _PAGES_FOR_ANOTHER_CHILD = 3
 
@@ -118,11 +120,14 @@ class OcrJob:
         draft, earlier = self._assembler.draft(page.number)
         page = replace(page, source="ocr", label=draft.label)
         sure = page.text and (page.confidence or 0.0) >= _MIN_CONFIDENCE
-        doubted = self._options.ocr == "force" or (earlier is not None and earlier.code == "unreadable_text")
-        if sure and (doubted or len(page.text) >= len(draft.text)):
+        code = earlier.code if earlier is not None else ""
+        doubted = self._options.ocr == "force" or code == "unreadable_text"
+        # A picture with its caption beside it has no more to read than the caption.
+        enough = _CAPTION_SHARE * len(draft.text) if code == "mostly_picture" else len(draft.text)
+        if sure and (doubted or len(page.text) >= enough):
             self._assembler.add(page)
         elif draft.text:
-            self._assembler.add(draft, earlier)
+            self._assembler.add(draft, None if code == "mostly_picture" and page.confidence is not None else earlier)
         else:
             detail = "The page has no text layer, and OCR found no text on it."
             self._assembler.add(draft, problem or PageProblem(page.number, "no_text", detail))
@@ -138,5 +143,9 @@ class OcrJob:
     def _give_up(self, pages: list[int], code: str, detail: str) -> None:
         for number in pages:
             draft, earlier = self._assembler.draft(number)
-            enough = draft.text and (earlier is None or earlier.code != "unreadable_text")
-            self._assembler.add(draft, earlier if enough else PageProblem(number, code, detail))
+            problem = earlier
+            if earlier is not None and earlier.code == "mostly_picture":
+                problem = replace(earlier, detail=f"{earlier.detail} {detail}")
+            elif not draft.text or (earlier is not None and earlier.code == "unreadable_text"):
+                problem = PageProblem(number, code, detail)
+            self._assembler.add(draft, problem)

@@ -31,11 +31,11 @@ def read_images(data: mmap.mmap, request: Frame, channel: Channel) -> None:
         frame: Frame = {"kind": "page", "number": number, "text": "", "reader": NAME, "source": "ocr"}
         try:
             page = document.page(number)
+            image = page.image(max_pixels=int(limits["ocr_max_pixels"]), dpi=_DPI)
+            page.close()
         except PdfiumError:
             frame["problem"] = {"code": "page_unreadable", "detail": "The page is damaged and cannot be drawn."}
         else:
-            image = page.image(max_pixels=int(limits["ocr_max_pixels"]), dpi=_DPI)
-            page.close()
             read = reader.read(image)
             frame["text"] = clean_page_text(read.text)[: int(limits["max_page_chars"])]
             frame["confidence"] = round(read.confidence, 4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 
-from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer
+from service.errors import DamagedFile, DocumentError, DynamicForm, NoTextLayer, Portfolio, ReaderCrashed
 from workers.ingest.assembling import Assembler
 from workers.ingest.contract import Opened, PageProblem, PageText, ReadLimits, ReadOptions
 from workers.ingest.frames import BadFrame, Frame, opened_from, page_from
@@ -15,13 +16,13 @@ from workers.ingest.sandbox import ReadingChild
 from workers.ingest.shards import Clock, Death, Shard, ShardLoop, Stopped, error_for
 from workers.ingest.verdicts import error_from_code
 
-# Long enough to keep both children's page order close to the file's, short enough to share the work evenly.
-_BLOCK_PAGES = 32
-_AHEAD_PAGES = 64
-"""Pages that one child reads in the 0.2 s that another takes to start and to open the document."""
+# A child is given pages while it still has some, so that it never waits for its parent, which may be writing to the
+# database; less at a time towards the end, so that all children end together.
+_MOST_PAGES, _LEAST_PAGES = 64, 4
+_PAGES_TO_JUDGE = 8
 _PDFIUM_DEATHS = 3
 _READERS = {"pdfium", "pypdf", "pdfminer"}
-_PLACEHOLDER_MAX_CHARS = 2000
+_COVER_MAX_CHARS = 2000
 
 
 class PdfJob:
@@ -42,7 +43,7 @@ class PdfJob:
         self._opened: Opened | None = None
         self._assembler: Assembler | None = None
         self._avoid_on_open: set[str] = set()
-        self._is_xfa = False
+        self._is_xfa = self._has_attachments = False
         self._restarts = 0
         self._pdfium_deaths = 0
         self._first_text = ""
@@ -50,6 +51,10 @@ class PdfJob:
         self._held: list[tuple[PageText, PageProblem | None]] = []
         self._ocr_peak_bytes = 0
         self._shards: list[Shard] = [Shard(deque())]
+        self._waiting: deque[int] = deque()
+        self._reading_since: float | None = None
+        self._pages_read = 0
+        self._last_death: Death | None = None
         self.children = 0
         self._loop = ShardLoop(
             Clock(limits.wall_seconds, limits.page_seconds, self._spent_elsewhere),
@@ -71,11 +76,15 @@ class PdfJob:
             self._loop.run(self._shards, until=lambda: self._opened is not None)
             opened, assembler = self._require_open()
             self._on_opened(opened)
-            self._share_out(opened.pages)
-            self._loop.run(self._shards)
+            self._waiting.extend(range(1, opened.pages + 1))
+            self._reading_since = time.monotonic()
+            self._order(self._shards[0])
+            self._loop.run(self._shards, until=self._is_read)
         finally:
-            self._close()
-        self._refuse_xfa(assembler)
+            self._loop.close(self._shards)
+        if not self._is_read():
+            raise ReaderCrashed("Reading ended before the last page.")
+        self._refuse_cover(assembler)
         if assembler.awaiting_ocr:
             ocr = OcrJob(self._fd, self._options, self._limits, assembler=assembler, should_stop=self._should_stop)
             ocr.run()
@@ -97,28 +106,39 @@ class PdfJob:
             "limits": asdict(self._limits),
         }
         shard.child = ReadingChild(request, fd=self._fd, max_frame_bytes=4 * self._limits.max_page_chars + 64 * 1024)
-        shard.ordered = False
         shard.at_work = "pypdf" if "pdfium" in self._avoid_on_open else "pdfium"
         self.children += 1
 
-    def _share_out(self, pages: int) -> None:
-        count = self._limits.max_children if pages >= self._limits.parallel_from_pages else 1
-        first = self._shards[0]
-        self._shards += [Shard(deque()) for _ in range(count - 1)]
-        # The first child is at work while the others start.
-        ahead = _AHEAD_PAGES if count > 1 else pages
-        first.pages.extend(range(1, ahead + 1))
-        for number in range(ahead + 1, pages + 1):
-            self._shards[(number - ahead - 1) // _BLOCK_PAGES % count].pages.append(number)
-        self._order(first)
-        for shard in self._shards[1:]:
-            self._start(shard)
+    def _is_read(self) -> bool:
+        return not self._waiting and not any(shard.pages for shard in self._shards)
 
-    def _order(self, shard: Shard) -> None:
-        if shard.child is not None:
-            avoid = {str(page): sorted(readers) for page, readers in shard.avoid.items()}
-            shard.child.send({"kind": "pages", "pages": list(shard.pages), "avoid": avoid})
-            shard.ordered = True
+    def _order(self, shard: Shard, pages: list[int] | None = None) -> None:
+        """Gives a child its next pages, or ``pages`` which its predecessor left; an order without pages ends it."""
+        if shard.child is None:
+            return
+        if pages is None:
+            pages = [self._waiting.popleft() for _ in range(min(self._block_pages, len(self._waiting)))]
+            shard.pages.extend(pages)
+        avoid = {str(page): sorted(shard.avoid[page]) for page in pages if page in shard.avoid}
+        shard.child.send({"kind": "pages", "pages": pages, "avoid": avoid})
+
+    @property
+    def _block_pages(self) -> int:
+        """How many pages an order has: half of an even share of those that wait."""
+        share = len(self._waiting) // (2 * self._limits.max_children)
+        return max(_LEAST_PAGES, min(_MOST_PAGES, share))
+
+    def _add_child(self) -> None:
+        """Starts another child when that saves more time than it takes, judged by the pages read so far."""
+        assert self._assembler is not None
+        assert self._reading_since is not None
+        if self._pages_read < _PAGES_TO_JUDGE or len(self._shards) >= self._limits.max_children:
+            return
+        spent = time.monotonic() - self._reading_since - self._assembler.callback_seconds
+        if spent / self._pages_read * len(self._waiting) > self._limits.parallel_from_seconds:
+            shard = Shard(deque())
+            self._shards.append(shard)
+            self._start(shard)
 
     def _handle(self, shard: Shard, frame: Frame) -> None:
         kind = frame["kind"]
@@ -138,11 +158,13 @@ class PdfJob:
                 raise BadFrame("more pages than the child may report")
             self._opened = opened
             self._is_xfa = frame.get("xfa") is True
+            attachments = frame.get("attachments")
+            self._has_attachments = isinstance(attachments, int) and attachments > 0
             self._assembler = Assembler(opened.pages, max_text_chars=self._limits.max_text_chars, on_page=self._on_page)
         elif opened.pages != self._opened.pages and "pdfium" not in self._avoid_on_open:
             raise BadFrame("another child counted other pages")
-        if shard.pages and not shard.ordered:
-            self._order(shard)
+        if self._reading_since is not None:
+            self._order(shard, list(shard.pages) or None)
 
     def _take_page(self, shard: Shard, frame: Frame) -> None:
         page, problem, wants_ocr = page_from(frame, max_page_chars=self._limits.max_page_chars)
@@ -152,7 +174,11 @@ class PdfJob:
         shard.at_work = "pypdf" if "pdfium" in self._avoid_on_open else "pdfium"
         if page.number == 1:
             self._first_text = page.text
+        self._pages_read += 1
         self._place(page, problem, wants_ocr=wants_ocr)
+        if len(shard.pages) <= (self._block_pages // 2 if self._waiting else 0):
+            self._order(shard)
+        self._add_child()
 
     def _place(self, page: PageText, problem: PageProblem | None, *, wants_ocr: bool) -> None:
         """Delivers a page or puts it aside for OCR.
@@ -201,10 +227,11 @@ class PdfJob:
         if self._restarts > self._limits.max_restarts:
             page = shard.pages[0] if shard.pages else 0
             raise error_for(death, f"Reading failed {self._restarts} times, last on page {page}.")
-        if not shard.pages:
-            return
-        self._blame(shard, death)
         if shard.pages:
+            self._blame(shard, death)
+        elif any(other.child is not None for other in self._shards):
+            return
+        if shard.pages or self._waiting:
             self._start(shard)
 
     def _blame(self, shard: Shard, death: Death) -> None:
@@ -212,6 +239,7 @@ class PdfJob:
         page = shard.pages[0]
         avoid = shard.avoid.setdefault(page, set())
         avoid.add(shard.at_work)
+        self._last_death = death
         if shard.at_work == "pdfium":
             self._pdfium_deaths += 1
             if self._pdfium_deaths >= _PDFIUM_DEATHS:
@@ -221,24 +249,26 @@ class PdfJob:
             problem = PageProblem(page, "page_unreadable", f"No reader survived the page ({death.replace('_', ' ')}).")
             self._place(PageText(page, "", "pdf", "none"), problem, wants_ocr=True)
 
-    def _refuse_xfa(self, assembler: Assembler) -> None:
-        text = self._first_text
-        placeholder = len(text) < _PLACEHOLDER_MAX_CHARS and "please wait" in text.lower()
-        if self._is_xfa and assembler.pages == 1 and (placeholder or not text):
+    def _refuse_cover(self, assembler: Assembler) -> None:
+        """Refuses a document whose one page only says that another program shows what is meant."""
+        text = self._first_text.lower()
+        if assembler.pages != 1 or len(text) >= _COVER_MAX_CHARS:
+            return
+        if self._is_xfa and ("please wait" in text or not text):
             raise DynamicForm("The document is a dynamic XFA form; its pages exist only inside Adobe's programs.")
+        if self._has_attachments and ("acrobat" in text or "adobe reader" in text):
+            raise Portfolio("The document is a portfolio; the files inside it are not read.")
 
     def _require_text(self, assembler: Assembler) -> None:
+        unreadable = [problem for problem in assembler.problems if problem.code == "page_unreadable"]
+        if len(unreadable) == assembler.pages:
+            detail = f"No page can be read. {unreadable[0].detail}"
+            raise DamagedFile(detail) if self._last_death is None else error_for(self._last_death, detail)
         if not assembler.text_pages or (not assembler.ocr_pages and not self._has_text_layer):
             raise NoTextLayer(explain_no_text(self._options, assembler.pages, self._dense_chars))
 
     def _spent_elsewhere(self) -> float:
         return self._assembler.callback_seconds if self._assembler is not None else 0.0
-
-    def _close(self) -> None:
-        for shard in self._shards:
-            if shard.child is not None:
-                shard.child.close()
-                shard.child = None
 
 
 __all__ = ["DocumentError", "PdfJob", "Stopped"]

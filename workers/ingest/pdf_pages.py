@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from service.errors import DocumentError, TooMuchText
 from workers.ingest.cleaning import clean_page_text, resolve_private
 from workers.ingest.frames import Frame
+from workers.ingest.pdfium_annotations import Annotations
 from workers.ingest.pdfium_reader import PageMarks, PdfiumError, PdfiumFile
 from workers.ingest.quality import Quality, better, judge
 
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 
 _LITTLE_TEXT_CHARS = 40
 _MOSTLY_IMAGE = 0.5
+# A scan with what a court, an archive or a fax machine has printed on it: a line or two over a picture of the page.
+_STAMP_CHARS = 200
+_WHOLE_IMAGE = 0.8
 _MANY_LOST = 0.05
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+# Where a whole file has its end mark; what servers and mail programs append is shorter.
+_END_BYTES = 64 * 1024
 # A document full of formulas has loose letters on every page; after this many pages pypdf is not asked again.
 _MAX_VAIN_ATTEMPTS = 4
 _NOTHING = Quality(0.0, "", 0)
@@ -50,8 +56,10 @@ class PageReader:
         second: PypdfFile | None = None,
         *,
         encrypted: bool = False,
+        cut_off: bool = False,
     ) -> None:
         self._data, self._password = data, password
+        self._cut_off = cut_off or b"%%EOF" not in data[-_END_BYTES:]
         self._first, self._second = first, second
         self._third: PdfminerFile | None = None
         self._vain_attempts = 0
@@ -61,6 +69,7 @@ class PageReader:
         self.pages = opened.pages
         self.encrypted = encrypted or opened.encrypted
         self.is_xfa = first is not None and first.is_xfa
+        self.attachments = first.attachments() if first is not None else 0
 
     @property
     def drawable(self) -> PdfiumFile | None:
@@ -103,6 +112,8 @@ class PageReader:
                 self._vain_attempts += 1
         if len(best.text) > max_chars:
             raise TooMuchText(f"Page {number} has {len(best.text)} characters; at most {max_chars} are kept.")
+        if self._cut_off and not first_failure:
+            first_failure = "the file has lost a part"
         return _page_frame(number, best, label=label, marks=marks, failure=first_failure or "")
 
     def _read_first(self, first: PdfiumFile, number: int) -> tuple[_Reading, tuple[str, ...]]:
@@ -113,12 +124,10 @@ class PageReader:
             return _Reading(failure="the page is damaged"), ("pypdf", "pdfminer")
         try:
             raw = page.text()
-            text = _with_lines(clean_page_text(raw), page.notes)
-            if first.has_form:
-                text = self._with_field_values(text, number)
+            text = _with_annotations(clean_page_text(raw), page.annotations)
             # Judged before clean-up, which takes away the control characters that tell glyph numbers from letters.
             quality = judge(resolve_private(raw))
-            marks = page.marks() if quality.chars < _LITTLE_TEXT_CHARS else _NO_MARKS
+            marks = page.marks() if quality.chars < _STAMP_CHARS else _NO_MARKS
             others: tuple[str, ...] = ()
             if quality.is_rubbish or page.lost_chars > _MANY_LOST * quality.chars or (marks.text and not text):
                 others = ("pypdf", "pdfminer")
@@ -136,7 +145,8 @@ class PageReader:
     def _read_again(self, name: str, number: int) -> _Reading:
         """Another reader's reading of a page, empty when it has none or fails."""
         reader = self._open_second() if name == "pypdf" else self._open_third()
-        if reader is None:
+        # A reader that counts other pages has others under the same numbers.
+        if reader is None or reader.pages != self.pages:
             return _Reading()
         try:
             raw = reader.text(number)
@@ -151,17 +161,6 @@ class PageReader:
             return self._second.label(number) if self._second is not None else None
         except Exception:  # noqa: BLE001  -- a broken label tree must not cost the page.
             return None
-
-    def _with_field_values(self, text: str, number: int) -> str:
-        """Adds the values of fields whose text pdfium did not draw, a line each: name, colon, value."""
-        second = self._open_second()
-        if second is None or number > second.pages:
-            return text
-        try:
-            values = second.field_values(number)
-        except Exception:  # noqa: BLE001  -- a broken field must not cost the page.
-            return text
-        return _with_lines(text, [f"{name}: {value}" if name else value for name, value in values], skip_names=True)
 
     def _open_second(self) -> PypdfFile | None:
         if self._second is None and not self._second_failed:
@@ -186,20 +185,22 @@ class PageReader:
         return self._third
 
 
-def _with_lines(text: str, lines: list[str], *, skip_names: bool = False) -> str:
-    """Adds the lines that the text does not show yet, compared without whitespace; ``name: value`` by its value."""
+def _with_annotations(text: str, found: Annotations) -> str:
+    """Adds filled fields, and the notes and comments whose words the text does not show yet (whitespace aside)."""
+    if not (found.fields or found.notes or found.comments):
+        return text
     dense = "".join(text.split())
-    missing = [
-        line for line in lines if "".join((line.split(": ", 1)[-1] if skip_names else line).split()) not in dense
-    ]
-    return clean_page_text("\n".join([text, *missing])) if missing else text
+    notes = [note for note in found.notes if "".join(note.split()) not in dense]
+    comments = [line for line in found.comments if "".join(line.split(": ", 1)[-1].split()) not in dense]
+    return clean_page_text("\n".join([text, *found.fields, *notes, *comments]))
 
 
 def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMarks, failure: str) -> Frame:
     quality = best.quality
     frame: Frame = {"kind": "page", "number": number, "text": best.text, "reader": best.reader, "label": label}
     chars = len("".join(best.text.split()))
-    scanned = marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS
+    stamped = marks.image_share >= _WHOLE_IMAGE and 0 < chars < _STAMP_CHARS
+    scanned = stamped or (marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS)
     marked = marks.text or marks.images or marks.paths
     frame["wants_ocr"] = quality.is_rubbish or scanned or (chars == 0 and (marked or bool(failure)))
     if quality.is_rubbish:
@@ -209,6 +210,9 @@ def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMa
         }
     elif chars == 0 and failure:
         frame["problem"] = {"code": "page_unreadable", "detail": f"No reader could read the page: {failure}."}
+    elif stamped:
+        detail = f"The page is a picture with only {chars} characters of text; what the picture shows was not read."
+        frame["problem"] = {"code": "mostly_picture", "detail": detail}
     elif chars == 0 and marked:
         frame["problem"] = {"code": "no_text", "detail": "The page shows something but has no text layer."}
     return frame

@@ -13,6 +13,7 @@ from service.errors import DamagedFile, DocumentError, NoPages, TooManyPages, Un
 from workers.ingest.frames import Frame
 from workers.ingest.pdf_pages import PageReader
 from workers.ingest.pdfium_reader import PdfiumFile, Refused
+from workers.ingest.trailers import with_trailer
 
 
 class Channel(Protocol):
@@ -23,7 +24,7 @@ class Channel(Protocol):
 
 
 def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
-    """Serves one ``pdf`` request: sends ``opened``, waits for ``pages``, sends each page asked for.
+    """Serves one ``pdf`` request: sends ``opened``, then each page of each order, until an order has none.
 
     Raises:
         DocumentError: the file does not open; its code tells the parent why.
@@ -39,21 +40,20 @@ def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
             "encrypted": reader.encrypted,
             "metadata": reader.metadata(),
             "xfa": reader.is_xfa,
+            "attachments": reader.attachments,
         }
     )
-    order = channel.receive()
-    if order is None:
-        return
-    avoid: dict[str, list[str]] = order.get("avoid", {})
-    for number in order["pages"]:
-        channel.send(
-            reader.read(
-                number,
-                avoid=frozenset(avoid.get(str(number), ())),
-                max_chars=int(limits["max_page_chars"]),
-                trying=lambda name, page=number: channel.send({"kind": "trying", "number": page, "reader": name}),
+    while (order := channel.receive()) is not None and order["pages"]:
+        avoid: dict[str, list[str]] = order.get("avoid", {})
+        for number in order["pages"]:
+            channel.send(
+                reader.read(
+                    number,
+                    avoid=frozenset(avoid.get(str(number), ())),
+                    max_chars=int(limits["max_page_chars"]),
+                    trying=lambda name, page=number: channel.send({"kind": "trying", "number": page, "reader": name}),
+                )
             )
-        )
 
 
 def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) -> PageReader:
@@ -67,6 +67,7 @@ def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) ->
         except Refused as refusal:
             return _open_refused(data, password, refusal)
         if first.pages > 0:
+            _correct_count(first, data, password)
             return PageReader(data, password, first)
     from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415  -- pypdf costs 0.2 s; most files never need it.
 
@@ -84,7 +85,13 @@ def _open_refused(data: mmap.mmap, password: str | None, refusal: Refused) -> Pa
     except DamagedFile as problem:
         if refusal.why == "security":
             raise UnsupportedEncryption("The document's security handler is not one that can be read.") from problem
-        raise
+        mended = with_trailer(data)
+        if mended is None:
+            raise
+        try:
+            return PageReader(data, password, PdfiumFile(mended, None), cut_off=True)
+        except Refused:
+            raise problem from None
     if second.pages < 1:
         raise NoPages("The document has no pages.")
     if second.encrypted:
@@ -99,3 +106,17 @@ def _open_refused(data: mmap.mmap, password: str | None, refusal: Refused) -> Pa
         except Exception as problem:  # noqa: BLE001  -- pypdf's writer raises anything on odd files; its reader remains.
             _ = problem
     return PageReader(data, password, None, second, encrypted=second.encrypted)
+
+
+def _correct_count(first: PdfiumFile, data: mmap.mmap, password: str | None) -> None:
+    """Lowers the page count to that of the pages that pypdf finds, when the file claims more than are there."""
+    if first.has_last_page():
+        return
+    from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415
+
+    try:
+        counted = PypdfFile(data, password).pages
+    except DocumentError:
+        return
+    if 0 < counted < first.pages:
+        first.pages = counted

@@ -1,22 +1,28 @@
-"""The only pypdfium2 import: opens a PDF with pdfium and reads pages. For use in a reading child only.
+"""The pypdfium2 adapter: opens a PDF with pdfium and reads pages. For use in a reading child only.
 
-pdfium is not thread-safe, even across documents, and a malformed file can abort the process.
+Nothing else imports pypdfium2 but ``pdfium_library`` and ``pdfium_annotations`` beside it. pdfium is not thread-safe, even
+across documents, and a malformed file can abort the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import pypdfium2 as pdfium
-import pypdfium2.raw as c
+import pypdfium2_raw as c
 
+from workers.ingest.pdfium_annotations import Annotations, annotations_of
+from workers.ingest.pdfium_library import Document, PdfiumError, count_chars, text_of
+from workers.ingest.scattered import order_scattered
 from workers.ingest.tables import Box, mend_tables
+from workers.ingest.vertical import CJK, order_vertical
 
-PdfiumError = pdfium.PdfiumError
+__all__ = ["PageMarks", "PdfiumError", "PdfiumFile", "PdfiumPage", "Refused"]
+
 Refusal = Literal["password", "security", "damaged"]
 _META_TAGS = {
     "title": b"Title",
@@ -31,9 +37,7 @@ _META_TAGS = {
 # Objects looked at to tell whether an empty page has marks. A million-operator page would take seconds to walk.
 _MAX_OBJECTS = 2000
 _MAX_FORM_DEPTH = 3
-# Annotations that show no text of their own; all others may have an appearance with text.
-_UNSEEN_ANNOTATIONS = frozenset({c.FPDF_ANNOT_LINK, c.FPDF_ANNOT_POPUP})
-_MAX_ANNOTATIONS = 2000
+_MAX_SIDE_PIXELS = 60_000
 # Objects looked at to tell which way the text runs.
 _TURN_PROBES = 9
 # A vertical line of text is narrower than any letter to pdfium, and taller than a bar or a slash of ordinary size.
@@ -71,89 +75,104 @@ class PdfiumFile:
         else:
             source = data
         try:
-            self._document = pdfium.PdfDocument(source, password=password)
-        except pdfium.PdfiumError as problem:
+            self._document = Document(source, password)
+        except PdfiumError as problem:
             reasons: dict[int, Refusal] = {c.FPDF_ERR_PASSWORD: "password", c.FPDF_ERR_SECURITY: "security"}
-            raise Refused(reasons.get(getattr(problem, "err_code", 0) or 0, "damaged")) from problem
-        self.pages = len(self._document)
-        self.encrypted = c.FPDF_GetSecurityHandlerRevision(self._document) >= 0
-        self.form_type = int(c.FPDF_GetFormType(self._document))
+            raise Refused(reasons.get(problem.code, "damaged")) from problem
+        self._raw = self._document.raw
+        self.pages = self._document.pages
+        self.encrypted = c.FPDF_GetSecurityHandlerRevision(self._raw) >= 0
+        self.form_type = int(c.FPDF_GetFormType(self._raw))
         if self.form_type != c.FORMTYPE_NONE:
             # Makes pdfium draw the values of fields that have no appearance of their own.
-            self._document.init_forms()
-
-    @property
-    def has_form(self) -> bool:
-        """Whether the document has interactive form fields."""
-        return self.form_type != c.FORMTYPE_NONE
+            self._document.open_form()
 
     @property
     def is_xfa(self) -> bool:
         """Whether the form's real content is an XFA template, which only Adobe's programs show."""
         return self.form_type == c.FORMTYPE_XFA_FULL
 
+    def has_last_page(self) -> bool:
+        """Whether the last page is there: the page count is what the file says, nobody has counted them.
+
+        Only the page's dictionary is looked for; what is on it may be a bomb.
+        """
+        size = c.FS_SIZEF()
+        return bool(c.FPDF_GetPageSizeByIndexF(self._raw, self.pages - 1, size))
+
+    def attachments(self) -> int:
+        """How many files are inside the document."""
+        return max(0, int(c.FPDFDoc_GetAttachmentCount(self._raw)))
+
     def metadata(self) -> dict[str, str]:
         """The information dictionary's entries; XMP is not parsed."""
         found: dict[str, str] = {}
         for key, tag in _META_TAGS.items():
-            size = int(c.FPDF_GetMetaText(self._document, tag, None, 0))
+            size = int(c.FPDF_GetMetaText(self._raw, tag, None, 0))
             if 2 < size <= 64 * 1024:
                 buffer = ctypes.create_string_buffer(size)
-                c.FPDF_GetMetaText(self._document, tag, buffer, size)
+                c.FPDF_GetMetaText(self._raw, tag, buffer, size)
                 found[key] = buffer.raw[: size - 2].decode("utf-16-le", "ignore")
         return found
 
     def label(self, number: int) -> str | None:
         """The page's printed label (``iv``, ``A-3``), None where the document has none."""
-        size = int(c.FPDF_GetPageLabel(self._document, number - 1, None, 0))
+        size = int(c.FPDF_GetPageLabel(self._raw, number - 1, None, 0))
         if not 2 < size <= 512:
             return None
         buffer = ctypes.create_string_buffer(size)
-        c.FPDF_GetPageLabel(self._document, number - 1, buffer, size)
+        c.FPDF_GetPageLabel(self._raw, number - 1, buffer, size)
         return buffer.raw[: size - 2].decode("utf-16-le", "ignore") or None
 
     def page(self, number: int) -> PdfiumPage:
-        """Loads a page. Raises pypdfium2's PdfiumError when pdfium cannot.
+        """Loads a page. Raises PdfiumError when pdfium cannot.
 
-        Forms and visible annotations are drawn into the page first, so that their text comes in its place.
+        Visible annotations are drawn into the page first, so that their text is the page's.
         """
-        page = self._document.get_page(number - 1)
-        shown, notes = _annotations(page)
-        if shown and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
-            page.close()
-            page = self._document.get_page(number - 1)
-        return PdfiumPage(page, notes)
+        page = self._document.load(number - 1)
+        found = annotations_of(page, self._document.form)
+        if found.drawn and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
+            self._document.unload(page)
+            page = self._document.load(number - 1)
+        return PdfiumPage(self._document, page, found)
 
 
 class PdfiumPage:
     """One loaded page; ``close`` frees its memory, which would otherwise grow with the document."""
 
-    def __init__(self, page: pdfium.PdfPage, notes: list[str]) -> None:
-        self._page = page
-        self.notes = notes
+    def __init__(self, document: Document, page: Any, annotations: Annotations) -> None:
+        self._document, self._page = document, page
+        self.annotations = annotations
         self.lost_chars = 0
 
     def close(self) -> None:
         """Frees the page."""
-        self._page.close()
+        self._document.unload(self._page)
 
     def text(self) -> str:
         """The page's text as pdfium orders it, upright whichever way the page lies, with its tables' rows whole.
 
-        Sets ``lost_chars``: how many glyphs pdfium knows no character for.
+        Sets ``lost_chars``: how many glyphs pdfium knows no character for. Raises PdfiumError.
         """
         upright = self._turn_upright()
-        text_page = self._page.get_textpage()
+        text_page: Any = c.FPDFText_LoadPage(self._page)
+        if not text_page:
+            raise PdfiumError("the page's text does not load")
         try:
-            count = text_page.count_chars()
-            text = text_page.get_text_range() if count > 0 else ""
+            count = count_chars(text_page)
+            text = text_of(text_page, count) if count > 0 else ""
             if count > len(text):
                 self.lost_chars = _count_unmapped(text_page, count)
             elif upright and count == len(text):
-                text = mend_tables(text, lambda index: _character_box(text_page, index))
+
+                def box(index: int) -> Box | None:
+                    return _character_box(text_page, index)
+
+                ordered = order_vertical(text, box) if CJK.search(text) else None
+                return ordered or order_scattered(text, box) or mend_tables(text, box)
             return text
         finally:
-            text_page.close()
+            c.FPDFText_ClosePage(text_page)
 
     def _turn_upright(self) -> bool:
         """Turns the page so that its text runs from left to right; returns whether it does so unturned.
@@ -191,63 +210,70 @@ class PdfiumPage:
 
     def marks(self) -> PageMarks:
         """What is on the page, by its first objects; forms are looked into."""
-        width, height = self._page.get_size()
+        width, height = c.FPDF_GetPageWidthF(self._page), c.FPDF_GetPageHeightF(self._page)
         area = max(1.0, width * height)
         text = images = paths = False
         share = 0.0
-        objects = cast("Iterator[Any]", self._page.get_objects(max_depth=_MAX_FORM_DEPTH))
-        for seen, item in enumerate(objects):
+        left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+        for seen, item in enumerate(_objects(self._page)):
             if seen >= _MAX_OBJECTS:
                 break
-            if item.type == c.FPDF_PAGEOBJ_TEXT:
+            kind = c.FPDFPageObj_GetType(item)
+            if kind == c.FPDF_PAGEOBJ_TEXT:
                 text = True
-            elif item.type == c.FPDF_PAGEOBJ_IMAGE:
+            elif kind == c.FPDF_PAGEOBJ_IMAGE:
                 images = True
-                left, bottom, right, top = item.get_bounds()
-                share = max(share, abs((right - left) * (top - bottom)) / area)
-            elif item.type in {c.FPDF_PAGEOBJ_PATH, c.FPDF_PAGEOBJ_SHADING}:
+                if c.FPDFPageObj_GetBounds(item, left, bottom, right, top):
+                    share = max(share, abs((right.value - left.value) * (top.value - bottom.value)) / area)
+            elif kind in {c.FPDF_PAGEOBJ_PATH, c.FPDF_PAGEOBJ_SHADING}:
                 paths = True
         return PageMarks(text, images, paths, min(1.0, share))
 
     def image(self, *, max_pixels: int, dpi: int) -> Any:
-        """The page as a BGR array (height, width, 3), uint8, at ``dpi`` or less so that ``max_pixels`` holds."""
-        width, height = self._page.get_size()
+        """The page as a BGR array (height, width, 3), uint8, at ``dpi`` or less so that ``max_pixels`` holds.
+
+        Raises PdfiumError.
+        """
+        import numpy as np  # noqa: PLC0415  -- only OCR children have a use for it.
+
+        width, height = c.FPDF_GetPageWidthF(self._page), c.FPDF_GetPageHeightF(self._page)
         scale = dpi / 72
         pixels = max(1.0, width * height * scale * scale)
         if pixels > max_pixels:
             scale *= (max_pixels / pixels) ** 0.5
-        render: Any = self._page.render  # Its annotation says int for a scale that may be a fraction.
-        bitmap = render(scale=scale)
+        across, down = (min(max(1, math.ceil(side * scale)), _MAX_SIDE_PIXELS) for side in (width, height))
+        bitmap: Any = c.FPDFBitmap_CreateEx(across, down, c.FPDFBitmap_BGR, None, 0)
+        if not bitmap:
+            raise PdfiumError("the page is not drawn")
         try:
-            return bitmap.to_numpy().copy()
+            c.FPDFBitmap_FillRect(bitmap, 0, 0, across, down, 0xFFFFFFFF)
+            c.FPDF_RenderPageBitmap(bitmap, self._page, 0, 0, across, down, 0, c.FPDF_ANNOT)
+            if self._document.form is not None:
+                c.FPDF_FFLDraw(self._document.form, bitmap, self._page, 0, 0, across, down, 0, c.FPDF_ANNOT)
+            stride = int(c.FPDFBitmap_GetStride(bitmap))
+            drawn = np.ctypeslib.as_array(
+                ctypes.cast(c.FPDFBitmap_GetBuffer(bitmap), ctypes.POINTER(ctypes.c_ubyte)), (down, stride)
+            )
+            return drawn[:, : 3 * across].reshape(down, across, 3).copy()
         finally:
-            bitmap.close()
+            c.FPDFBitmap_Destroy(bitmap)
 
 
-def _annotations(page: pdfium.PdfPage) -> tuple[bool, list[str]]:
-    """Whether the page has annotations that may show text, and the texts of its free-text ones."""
-    shown, notes = False, list[str]()
-    for index in range(min(int(c.FPDFPage_GetAnnotCount(page)), _MAX_ANNOTATIONS)):
-        annotation = c.FPDFPage_GetAnnot(page, index)
-        if not annotation:
+def _objects(page: Any) -> Iterator[Any]:
+    """The page's objects in order, those within its forms after each form, down to a depth."""
+    pending: list[tuple[Any, int, int]] = [(None, 0, 0)]
+    while pending:
+        form, index, depth = pending.pop()
+        count = int(c.FPDFPage_CountObjects(page) if form is None else c.FPDFFormObj_CountObjects(form))
+        if index >= count:
             continue
-        subtype = int(c.FPDFAnnot_GetSubtype(annotation))
-        hidden = int(c.FPDFAnnot_GetFlags(annotation)) & (c.FPDF_ANNOT_FLAG_HIDDEN | c.FPDF_ANNOT_FLAG_NOVIEW)
-        if subtype not in _UNSEEN_ANNOTATIONS and not hidden:
-            shown = True
-            if subtype == c.FPDF_ANNOT_FREETEXT:
-                notes.append(_annotation_text(annotation))
-        c.FPDFPage_CloseAnnot(annotation)
-    return shown, [note for note in notes if note.strip()]
-
-
-def _annotation_text(annotation: Any) -> str:
-    size = int(c.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0))
-    if not 2 < size <= 64 * 1024:
-        return ""
-    buffer = (c.FPDF_WCHAR * (size // 2))()
-    c.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, size)
-    return bytes(buffer)[: size - 2].decode("utf-16-le", "ignore")
+        pending.append((form, index + 1, depth))
+        item = c.FPDFPage_GetObject(page, index) if form is None else c.FPDFFormObj_GetObject(form, index)
+        if not item:
+            raise PdfiumError("an object of the page is missing")
+        yield item
+        if depth < _MAX_FORM_DEPTH - 1 and c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_FORM:
+            pending.append((item, 0, depth + 1))
 
 
 def _character_box(text_page: Any, index: int) -> Box | None:

@@ -29,6 +29,7 @@ class PdfminerFile:
         stream: Any = io.BufferedReader(Mapped(data))
         self._document = PDFDocument(PDFParser(stream), password=password or "")
         self._pages = list(PDFPage.create_pages(self._document))
+        self.pages = len(self._pages)
         self._resources = PDFResourceManager()
 
     def text(self, number: int) -> str:

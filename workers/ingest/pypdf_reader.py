@@ -1,4 +1,4 @@
-"""The only pypdf import: what a PDF's encryption is, its form values, and a second reading of pages.
+"""The only pypdf import: what a PDF's encryption is, and a second reading of pages.
 
 pypdf is 16 times slower than pdfium, so it is imported and opened only for files and pages that need it.
 """
@@ -25,7 +25,6 @@ _META_NAMES = {
     "created": "/CreationDate",
     "modified": "/ModDate",
 }
-_MAX_FIELDS = 2000
 
 
 class PypdfFile:
@@ -85,45 +84,8 @@ class PypdfFile:
         """The page's text in pypdf's plain mode."""
         return self._reader.pages[number - 1].extract_text()
 
-    def field_values(self, number: int) -> list[tuple[str, str]]:
-        """Name and value of the page's filled text and choice fields, in the file's order; passwords left out."""
-        found: list[tuple[str, str]] = []
-        annotations: Any = self._reader.pages[number - 1].get("/Annots") or []
-        for reference in list(annotations.get_object() if hasattr(annotations, "get_object") else annotations)[
-            :_MAX_FIELDS
-        ]:
-            widget = reference.get_object()
-            if widget is None or widget.get("/Subtype") != "/Widget" or int(widget.get("/F", 0)) & 2:
-                continue
-            kind, value, name, flags = _inherited(widget)
-            if kind in {"/Tx", "/Ch"} and value is not None and not flags & 1 << 13:
-                values = value if isinstance(value, list) else [value]
-                shown = ", ".join(str(part) for part in values).strip()
-                if shown:
-                    found.append((name, shown))
-        return found
-
     def decrypted_copy(self) -> bytes:
         """The document without encryption, for a reader that does not accept its password."""
         out = io.BytesIO()
         pypdf.PdfWriter(clone_from=self._reader).write(out)
         return out.getvalue()
-
-
-def _inherited(widget: Any) -> tuple[str | None, Any, str, int]:
-    """A field's type, value, full name and flags, which its ancestors may hold (ISO 32000-2, 12.7.4)."""
-    kind: str | None = None
-    value: Any = None
-    flags = 0
-    names: list[str] = []
-    node: Any = widget
-    for _ in range(16):
-        kind = kind or node.get("/FT")
-        value = node.get("/V") if value is None else value
-        flags = flags or int(node.get("/Ff", 0))
-        if "/T" in node:
-            names.append(str(node["/T"]))
-        if "/Parent" not in node:
-            break
-        node = node["/Parent"].get_object()
-    return kind, value.get_object() if hasattr(value, "get_object") else value, ".".join(reversed(names)), flags

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from service.domain.content import CONTENT_TYPES, PDF
 from service.errors import DamagedFile
 from workers.ingest.contract import (
     Opened,
@@ -22,11 +23,8 @@ from workers.ingest.contract import (
 from workers.ingest.pdf_job import PdfJob
 from workers.ingest.section_job import SectionJob
 from workers.ingest.shards import Stopped
-from workers.ingest.sniffing import CONTENT_TYPES, PDF, SNIFF_BYTES, sniff_content_type
 
 __all__ = [
-    "CONTENT_TYPES",
-    "SNIFF_BYTES",
     "Opened",
     "PageProblem",
     "PageText",
@@ -35,7 +33,6 @@ __all__ = [
     "ReadSummary",
     "Stopped",
     "read_document",
-    "sniff_content_type",
 ]
 
 
@@ -53,7 +50,7 @@ def read_document(
 
     Args:
         path: an ordinary file; it is opened once and the children get the descriptor.
-        content_type: what ``sniff_content_type`` said of it.
+        content_type: what ``content_type_of`` said of its first bytes.
         options: the uploader's password and choice of OCR.
         limits: what the file may cost.
         on_opened: called once, before any page.
@@ -63,7 +60,7 @@ def read_document(
     Raises:
         service.errors.DocumentError: a subclass that says why; pages delivered before stay delivered.
         Stopped: ``should_stop`` said so.
-        ValueError: ``content_type`` is none of ``CONTENT_TYPES``.
+        ValueError: ``content_type`` is none of ``service.domain.content.CONTENT_TYPES``.
         OSError: ``path`` cannot be opened, or no process can be started.
     """
     if content_type not in CONTENT_TYPES:

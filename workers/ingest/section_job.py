@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 
+from service.domain.content import DOCX, HTML, MARKDOWN, TEXT
 from service.errors import DamagedFile, ReaderCrashed
 from workers.ingest.assembling import Assembler
 from workers.ingest.contract import Opened, PageText, ReadLimits
 from workers.ingest.frames import BadFrame, Frame, opened_from, page_from
 from workers.ingest.sandbox import ReadingChild
 from workers.ingest.shards import Clock, Death, Shard, ShardLoop, error_for
-from workers.ingest.sniffing import DOCX, HTML, MARKDOWN, TEXT
 from workers.ingest.verdicts import error_from_code
 
 TASKS = {TEXT: "text", MARKDOWN: "markdown", HTML: "html", DOCX: "docx"}

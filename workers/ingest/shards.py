@@ -1,6 +1,6 @@
 """The parent's loop over reading children: hands out pages, watches the clock, replaces a child that dies.
 
-A shard is a list of pages with one child at work on it. What a child was doing when it died is known exactly: the
+A shard is a child with the pages that it was given and has not sent back. What a child was doing when it died is known exactly: the
 first page of its shard that has not come back, and the reader it had last named.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,13 +30,12 @@ class Stopped(Exception):
 
 @dataclass
 class Shard:
-    """Pages in order, the child that reads them, and which readers are not to be tried on which page."""
+    """Pages given out in order, the child that reads them, and which readers are not to be tried on which page."""
 
     pages: deque[int]
     child: ReadingChild | None = None
     at_work: str = ""
     avoid: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
-    ordered: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,13 @@ class ShardLoop:
         self.peak_memory_bytes = 0
         self.failure_codes: dict[int, str] = {}
 
-    def run(self, shards: Iterable[Shard], until: Callable[[], bool] = lambda: False) -> None:
-        """Returns when every shard has no child left, or ``until`` holds.
+    def run(self, shards: list[Shard], until: Callable[[], bool] = lambda: False) -> None:
+        """Returns when every shard has no child left, or ``until`` holds. Shards may be added meanwhile.
 
         Raises Stopped, ReadingTimedOut (the wall clock), or what ``handle`` and ``lost`` raise.
         """
-        everything = list(shards)
         while not until():
-            running = [shard for shard in everything if shard.child is not None]
+            running = [shard for shard in shards if shard.child is not None]
             if not running:
                 return
             if self._should_stop():
@@ -101,6 +99,13 @@ class ShardLoop:
             for fd, shard in children.items():
                 if fd not in readable:
                     self._check_quiet(shard)
+
+    def close(self, shards: list[Shard]) -> None:
+        """Ends the children that are left."""
+        for shard in shards:
+            if shard.child is not None:
+                self.peak_memory_bytes = max(self.peak_memory_bytes, shard.child.close().max_memory_bytes)
+                shard.child = None
 
     def _read(self, shard: Shard) -> None:
         child = shard.child

@@ -105,7 +105,8 @@ class FormReader:
 
     def _header_end(self) -> None:
         name, value = self._header
-        self._part.headers[name.decode("latin-1").strip().lower()] = value.decode("utf-8", "replace").strip()
+        # Latin-1 keeps every byte, and parse_options_header takes nothing else: names in it are UTF-8 and decoded then.
+        self._part.headers[name.decode("latin-1").strip().lower()] = value.decode("latin-1").strip()
         self._header = [b"", b""]
 
     def _headers_finished(self) -> None:

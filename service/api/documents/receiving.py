@@ -99,7 +99,7 @@ async def receive(request: Request, incoming: Incoming, *, max_bytes: int, optio
         raise UnsupportedContent(
             "The file is declared as PDF, but no %PDF- stands in its first 1,024 bytes."
             if declared == PDF
-            else "The file is neither PDF, DOCX, HTML nor UTF-8 text.",
+            else "The file is neither PDF, DOCX, HTML nor text.",
             declared=declared or None,
         )
     name = clean_name(given.name) if isinstance(given, UploadOptions) else None

@@ -51,7 +51,6 @@ def test_what_is_declared_pdf_and_is_none(client: TestClient, content: bytes) ->
         b"\x89PNG\r\n\x1a\n",
         b"PK\x03\x04 xl/workbook",
         b"{\\rtf1 x}",
-        b"caf\xe9",
         b"a\x00b",
         b"   \n ",
         b"<?xml version='1'?>",

@@ -48,6 +48,21 @@ def test_cuts_do_not_matter(cuts: list[int]) -> None:
     assert form.filename.endswith(".pdf")
 
 
+@pytest.mark.parametrize(
+    "name", ["Prüfung.pdf", "Отчёт за май.pdf", "報告書.pdf", "naïve €.pdf", "a\u202eb.pdf", "🦆.pdf"]
+)
+def test_names_in_any_script_are_read(name: str) -> None:
+    part = f'--bound\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n--bound--\r\n'
+    assert read(part.encode())[0].filename == name
+
+
+def test_a_name_that_is_no_utf8_is_read_as_far_as_it_is() -> None:
+    part = (
+        b'--bound\r\nContent-Disposition: form-data; name="file"; filename="Pr\xfcfung.pdf"\r\n\r\nx\r\n--bound--\r\n'
+    )
+    assert read(part)[0].filename == "Pr\ufffdfung.pdf"
+
+
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=5))
 def test_anything_else_is_refused_or_read(body: bytes, cuts: list[int]) -> None:
     # Any other error would fail the test.

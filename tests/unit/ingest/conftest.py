@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service.domain.content import HEAD_BYTES, content_type_of
 from workers.ingest.reading import (
     Opened,
     PageText,
@@ -13,7 +14,6 @@ from workers.ingest.reading import (
     ReadOptions,
     ReadSummary,
     read_document,
-    sniff_content_type,
 )
 
 
@@ -60,7 +60,7 @@ def read(tmp_path: Path) -> Read:
 
         outcome.summary = read_document(
             path,
-            content_type=content_type or sniff_content_type(data[:4096]) or "application/pdf",
+            content_type=content_type or content_type_of(data[:HEAD_BYTES]) or "application/pdf",
             options=options or ReadOptions(ocr="never"),
             limits=limits,
             on_opened=opened,

@@ -94,3 +94,30 @@ def content_pdf(
 def show(text: bytes, *, x: int = 72, y: int = 700) -> bytes:
     """Operators that show a line of text."""
     return b"BT /F1 12 Tf %d %d Td (%s) Tj ET\n" % (x, y, text)
+
+
+def labelled_pdf(prefix: bytes, *, title: bytes = b"") -> bytes:
+    """One page whose label begins with ``prefix``; both strings as they stand between parentheses in a PDF."""
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R /PageLabels << /Nums [0 << /P (%s) /S /D >>] >> >>" % prefix,
+        b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+        FONT,
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>",
+        stream(show(b"An ordinary page of text")),
+        b"<< /Title (%s) >>" % title,
+    ]
+    return raw_pdf(objects, trailer=b"/Info 6 0 R")
+
+
+def portfolio_pdf(cover: bytes) -> bytes:
+    """One page, and another file inside the document."""
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R /Names << /EmbeddedFiles << /Names [(inner.pdf) 6 0 R] >> >> >>",
+        b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+        FONT,
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>",
+        stream(show(cover)),
+        b"<< /Type /Filespec /F (inner.pdf) /EF << /F 7 0 R >> >>",
+        stream(numbered_pdf(1), b"/Type /EmbeddedFile"),
+    ]
+    return raw_pdf(objects)

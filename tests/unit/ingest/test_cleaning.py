@@ -70,3 +70,9 @@ def test_normal_text_of_many_scripts_is_untouched():
 
 def test_source_text_keeps_indentation_and_gaps():
     assert clean_source_text("def f():\n\treturn 1\n\n\n\nx  =  2   \r\n") == "def f():\n    return 1\n\nx  =  2"
+
+
+@pytest.mark.timeout(60)
+def test_long_runs_of_spaces_do_not_hold_up_typed_text():
+    text = "a" + " " * 1_000_000 + "b"
+    assert clean_source_text(f"{text}  \n{text}") == f"{text}\n{text}"

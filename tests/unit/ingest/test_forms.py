@@ -56,3 +56,53 @@ def test_free_text_annotations_are_read_and_pop_ups_are_not(read: Read):
     text = read(form_pdf(note, popup, fields=b"")).texts[0]
     assert "Typed beside the text" in text
     assert "Unseen" not in text
+
+
+def widget(kind: bytes, name: bytes, entries: bytes, *, y: int = 600) -> bytes:
+    return b"<< /Type /Annot /Subtype /Widget /FT /%s /T (%s) %s /Rect [72 %d 272 %d] /F 4 >>" % (
+        kind,
+        name,
+        entries,
+        y,
+        y + 20,
+    )
+
+
+def test_a_field_is_read_once_by_the_name_that_its_author_gave_it(read: Read):
+    comb = widget(b"Tx", b"f1_02", b"/TU (Postal code) /V (24103) /Ff 16777216 /MaxLen 5")
+    choice = widget(b"Ch", b"basin", b"/V (n) /Opt [[(n) (North basin)] [(s) (South basin)]] /Ff 131072", y=560)
+    several = widget(b"Ch", b"goods", b"/V [(coal) (oil)] /Opt [(coal) (grain) (oil)] /Ff 2097152", y=500)
+    text = read(form_pdf(comb, choice, several, fields=b"6 0 R 7 0 R 8 0 R")).texts[0]
+    assert text.split("\n")[1:] == ["Postal code: 24103", "basin: North basin", "goods: coal, oil"]
+
+
+def test_ticked_boxes_are_read_and_others_are_not(read: Read):
+    states = b"/AP << /N << /%s 8 0 R /Off 8 0 R >> >> /AS /%s"
+    ticked = widget(b"Btn", b"insured", b"/V /Yes " + states % (b"Yes", b"Yes"))
+    empty = widget(b"Btn", b"pilot", b"/V /Off " + states % (b"Yes", b"Off"), y=560)
+    text = read(form_pdf(ticked, empty, fields=b"6 0 R 7 0 R")).texts[0]
+    assert "insured: Yes" in text
+    assert "pilot" not in text
+
+
+def test_a_value_that_the_file_formats_is_read_both_ways(read: Read):
+    script = b"/AA << /F << /S /JavaScript /JS (AFNumber_Format) >> >> /AP << /N 7 0 R >>"
+    text = read(form_pdf(widget(b"Tx", b"amount", b"/V (1234.5) " + script), fields=b"6 0 R")).texts[0]
+    assert "amount: 1234.5" in text
+    assert "Drawn value" in text
+
+
+def test_comments_are_read_with_their_authors_and_hidden_ones_are_not(read: Read):
+    note = b"<< /Type /Annot /Subtype /Text /T (Anna) /Contents (Check the penalty) /Rect [300 700 320 720] >>"
+    mark = (
+        b"<< /Type /Annot /Subtype /Highlight /Contents (Too high) /Rect [72 690 300 715]"
+        b" /QuadPoints [72 715 300 715 72 690 300 690] >>"
+    )
+    hidden = b"<< /Type /Annot /Subtype /Text /Contents (Unseen) /Rect [300 650 320 670] /F 2 >>"
+    same = b"<< /Type /Annot /Subtype /Highlight /Contents (form of the society) /Rect [72 690 300 715] >>"
+    text = read(form_pdf(note, mark, hidden, same, fields=b"")).texts[0]
+    assert text.split("\n") == [
+        "Application form of the society",
+        "Comment by Anna: Check the penalty",
+        "Comment: Too high",
+    ]

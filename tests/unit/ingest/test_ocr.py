@@ -36,6 +36,52 @@ def scanned(*pages: str | tuple[str, int]) -> bytes:
     return bytes(pdf.output())
 
 
+def stamped(text: str, stamp: str) -> bytes:
+    """A scan that fills its page, with a line printed over it, as courts and archives do."""
+    from fpdf import FPDF
+
+    image = Image.new("L", (827, 1170), 255)
+    for number, line in enumerate(text.split("\n")):
+        ImageDraw.Draw(image).text((60, 160 + 50 * number), line, fill=0, font=ImageFont.load_default(30))
+    pdf = FPDF()
+    pdf.set_font("Helvetica", size=9)
+    pdf.add_page()
+    pdf.image(image, x=0, y=0, w=pdf.w, h=pdf.h)
+    pdf.text(20, 12, stamp)
+    return bytes(pdf.output())
+
+
+STAMP = "Case 1:21-cv-00123-ABC  Document 45-2  Filed 03/04/21  Page 1 of 9"
+LETTER = "The harbour office opens at nine\nVessels must announce themselves\nThe fee is due on Friday"
+
+
+@needs_ocr
+def test_a_scan_with_a_stamp_on_it_is_read(read: Read):
+    outcome = read(stamped(LETTER, STAMP), options=AUTO, limits=replace(SMALL, ocr_max_pixels=1_000_000))
+    assert outcome.pages[0].source == "ocr"
+    assert "Vessels must announce themselves" in outcome.texts[0]
+    assert "1:21-cv-00123" in outcome.texts[0]
+    assert outcome.summary is not None
+    assert outcome.summary.problems == ()
+
+
+@needs_ocr
+def test_a_picture_with_a_caption_keeps_its_text_layer(read: Read):
+    outcome = read(stamped("", STAMP), options=AUTO, limits=replace(SMALL, ocr_max_pixels=1_000_000))
+    assert (outcome.pages[0].source, outcome.texts) == ("pdf", [" ".join(STAMP.split())])
+    assert outcome.summary is not None
+    assert outcome.summary.problems == ()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_scan_with_a_stamp_is_noted_when_it_is_not_read(read: Read, monkeypatch: pytest.MonkeyPatch, installed: bool):
+    monkeypatch.setattr(ocr_job, "is_installed", lambda: False)
+    outcome = read(stamped(LETTER, STAMP), options=ReadOptions(ocr="never" if installed else "auto"))
+    assert outcome.summary is not None
+    assert [problem.code for problem in outcome.summary.problems] == ["mostly_picture"]
+    assert ("longread[ocr]" in outcome.summary.problems[0].detail) is not installed
+
+
 def test_without_the_extra_a_scan_says_what_to_install(read: Read, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ocr_job, "is_installed", lambda: False)
     with pytest.raises(NoTextLayer, match=r"longread\[ocr\]"):

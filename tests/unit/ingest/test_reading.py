@@ -33,7 +33,7 @@ def test_pages_come_in_order_once_each_with_their_text(read: Read):
 
 
 def test_several_children_share_a_long_document_and_keep_its_order(read: Read):
-    outcome = read(numbered_pdf(130), limits=replace(LIMITS, max_children=2, parallel_from_pages=100))
+    outcome = read(numbered_pdf(130), limits=replace(LIMITS, max_children=2, parallel_from_seconds=0))
     assert [page.number for page in outcome.pages] == list(range(1, 131))
     assert all(f"page number {page.number} of" in page.text for page in outcome.pages)
     assert outcome.summary is not None

@@ -59,7 +59,7 @@ def test_a_crash_at_page_212_is_read_by_the_other_reader_and_the_rest_follows(
     read: Read, mortal: type[Mortal], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(mortal, "deadly", frozenset({212}))
-    outcome = read(numbered_pdf(230), limits=replace(LIMITS, max_children=2))
+    outcome = read(numbered_pdf(230), limits=replace(LIMITS, max_children=2, parallel_from_seconds=0))
     assert [page.number for page in outcome.pages] == list(range(1, 231))
     assert [page.number for page in outcome.pages if page.reader != "pdfium"] == [212]
     assert "page number 212 of" in outcome.pages[211].text

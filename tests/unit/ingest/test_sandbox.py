@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from workers.ingest import child, confine
 limits, target = json.loads(sys.argv[2]), sys.argv[3]
 confine.limit_resources(limits, file_bytes=0)
-dropped = confine.confine(readable=child._readable(), parent=os.getppid())
+dropped = confine.confine(readable=child.readable_folders(sys.argv[1], *sys.argv[5:]), parent=os.getppid())
 def attempt(what):
     try:
         what()
@@ -64,6 +64,7 @@ def probe(tmp_path: Path) -> dict[str, object]:
                 json.dumps(asdict(LIMITS)),
                 str(secret),
                 str(listener.getsockname()[1]),
+                *sandbox.library_folders(),
             ],
             capture_output=True,
             text=True,
@@ -145,3 +146,20 @@ def test_reading_leaves_no_temporary_files(read: Read, tmp_path: Path, monkeypat
         "tmp",
         "upload",
     }
+
+
+def test_libraries_are_found_wherever_they_lie_and_nothing_else_is_readable(tmp_path: Path):
+    """Packages may lie in a folder that PYTHONPATH or a .pth file names; the folder a worker starts in holds documents."""
+    target, started_in = tmp_path / "target", tmp_path / "data"
+    (target / "docx").mkdir(parents=True)
+    (target / "docx" / "__init__.py").touch()
+    started_in.mkdir()
+    program = "from workers.ingest import sandbox; print(*sandbox.library_folders(), sep='\\n')"
+    path = os.pathsep.join([str(target), str(ROOT), str(started_in)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=started_in, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    found = done.stdout.splitlines()
+    assert found[0] == str(target)
+    assert not {str(ROOT), str(started_in), ""} & set(found)

@@ -6,12 +6,12 @@ import zipfile
 import docx
 import pytest
 
+from service.domain.content import DOCX, HTML, MARKDOWN, TEXT
 from service.errors import DamagedFile, TooManyPages
 from tests.unit.ingest.conftest import LIMITS, Read
 from workers.ingest import docx_reader
 from workers.ingest.reading import ReadLimits
 from workers.ingest.sections import MAX_SECTION_CHARS, Section, split_long
-from workers.ingest.sniffing import DOCX, HTML, MARKDOWN, TEXT
 from workers.ingest.text_reader import decode, read_markdown
 
 
@@ -64,6 +64,22 @@ def test_word_shows_insertions_and_controls_and_hides_deletions(read: Read):
     assert read(replaced(word(), "word/document.xml", change)).texts[-1] == "Outlook\nKept inserted controlled"
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        b"application/vnd.ms-word.document.macroEnabled.main+xml",
+        b"application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    ],
+)
+def test_word_documents_with_macros_and_templates_are_read(read: Read, kind: bytes):
+    usual = b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word())) as old, zipfile.ZipFile(out, "w") as new:
+        for entry in old.infolist():
+            new.writestr(entry, old.read(entry).replace(usual, kind))
+    assert read(out.getvalue(), content_type=DOCX).texts[0] == "Before any heading."
+
+
 @pytest.mark.parametrize("data", [b"PK\x03\x04 word/ broken", word()[:2000]])
 def test_a_broken_word_document_is_damaged(read: Read, data: bytes):
     with pytest.raises(DamagedFile):
@@ -95,6 +111,13 @@ def test_markdown_stays_as_written_and_headings_in_code_begin_nothing(read: Read
     assert outcome.texts[2] == "## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
 
+def test_a_preamble_is_no_heading(read: Read):
+    source = "---\ntitle: Ducks\ndate: 2020-01-01\n---\n\n# Ducks\n\nQuack.\n\nTwo lines\nof a heading\n---\n\nMore.\n"
+    outcome = read(source.encode(), content_type=MARKDOWN)
+    assert [page.label for page in outcome.pages] == [None, "Ducks", "Two lines of a heading"]
+    assert outcome.texts[0] == "---\ntitle: Ducks\ndate: 2020-01-01\n---"
+
+
 def test_markdown_without_headings_is_one_text():
     assert len(read_markdown("only a paragraph")) == 1
 
@@ -113,15 +136,54 @@ def test_html_as_a_browser_shows_it(read: Read):
     assert outcome.opened.metadata["title"] == "Enten & Co"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("opening", ["<div>", "<table><tr><td>"])
+def test_html_is_read_to_its_end_however_deep_or_refused(read: Read, opening: str):
+    closing = "".join(f"</{tag}>" for tag in reversed(opening.strip("<>").split("><")))
+    page = "<html><body><p>before</p>{}deep words{}<p>after</p></body></html>"
+    for depth in (100, 400):
+        source = page.format(opening * depth, closing * depth)
+        assert read(source.encode(), content_type=HTML).texts[0].split() == ["before", "deep", "words", "after"]
+    with pytest.raises(DamagedFile, match="deeply"):
+        read(page.format(opening * 9000, closing * 9000).encode(), content_type=HTML)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8"])
+def test_html_in_its_encoding(read: Read, encoding: str):
+    declared = {"latin-1": "<meta charset='iso-8859-1'>", "utf-16": "", "utf-8": ""}[encoding]
+    source = f"<html><head>{declared}<title>Köln</title></head><body><p>Grüße an alle Vögel</p></body></html>"
+    outcome = read(source.encode(encoding))
+    assert outcome.texts == ["Grüße an alle Vögel"]
+    assert outcome.opened is not None
+    assert outcome.opened.metadata["title"] == "Köln"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])
 def test_text_in_its_encoding(read: Read, encoding: str):
     text = "Grüße aus Köln: die Bäume blühen früh, und viele Vögel sind schon zurück.\n\n  eingerückt"
     assert read(text.encode(encoding), content_type=TEXT).texts == [text]
 
 
-def test_russian_text_in_an_old_encoding():
-    text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 5
-    assert decode(text.encode("cp1251")) == text
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю.\n", "cp1251"),
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю.\n", "koi8-r"),
+        ("港湾事務所は午前九時に開き、午後四時に閉まります。\n船は無線で知らせてください。\n", "shift_jis"),
+        ("港务局上午九点开门，下午四点关门。\n船舶进入港池前必须通过无线电通报。\n", "gb18030"),
+    ],
+)
+def test_text_in_an_old_encoding(text: str, encoding: str):
+    assert decode((text * 5).encode(encoding)) == text * 5
+
+
+def test_a_letter_beyond_what_is_looked_at_is_read():
+    text = "Plain words.\n" * 50_000 + "Später.\n"
+    assert decode(text.encode("latin-1")) == text
+
+
+def test_a_broken_byte_in_utf8_costs_that_byte_only():
+    raw = "Grüße aus Köln, schöne Vögel.\n".encode() * 5
+    assert decode(raw + b"caf\xe9") == raw.decode() + "caf\ufffd"
 
 
 def test_text_is_paged_by_form_feeds_or_by_paragraphs(read: Read):
