@@ -177,7 +177,7 @@ def _favour_the_engine() -> None:
     """Let the engine's thread have Python's lock soon, whatever the others do.
 
     The engine's libraries leave hundreds of thousands of objects that never go away; without the freeze every full
-    collection walks them and stops all threads for a tenth of a second.
+    collection walks them and stops all threads meanwhile.
     """
     gc.collect()
     gc.freeze()

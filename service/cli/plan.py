@@ -119,6 +119,7 @@ def _layout(layout: dict[str, Any]) -> list[RenderableType]:
     parts: list[RenderableType] = [title, table]
     parts += [Text(f"  {note}", style="dim") for note in dict.fromkeys(notes)]
     parts += [Text(f"  {command}", style="cyan", overflow="fold") for command in commands]
+    parts += [Text("  or, with everything else on this machine:", style="dim"), Text(f"  {layout['up']}", style="cyan")]
     return parts
 
 

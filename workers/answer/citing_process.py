@@ -1,7 +1,6 @@
 """A citer in a process of its own, because matching takes Python's lock for longer than an engine step.
 
-The worker's process feeds the engine and takes its tokens; 50 ms of matching there are 50 ms in which no answer of the
-worker moves. One child, one request at a time, from one thread that lives as long as the worker: the child dies with
+The worker's process feeds the engine and takes its tokens; while it matches, no answer of the worker moves. One child, one request at a time, from one thread that lives as long as the worker: the child dies with
 the *thread* that started it (``workers.engine.spawned``).
 """
 
@@ -28,7 +27,7 @@ from workers.answer.citing import PageIndexes
 log = structlog.stdlib.get_logger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""Longest time for one answer; the child is then replaced. 2,000 pages and a long answer take about a second."""
+"""Longest time for one answer; the child is then replaced."""
 _CLOSE_SECONDS = 5.0
 _TRIES = 2
 _GONE = "The citations of the answer could not be found: the process that matches them ended."

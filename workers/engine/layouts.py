@@ -45,6 +45,7 @@ class Layout:
         name: Stable name of the way.
         title: What it is, for people.
         engines: Its engines; empty when it is not possible.
+        up: What starts all of it, service included, on one machine.
         notes: What to know when starting it.
         problem: Why it is not possible: the settings and the remedy.
     """
@@ -52,6 +53,7 @@ class Layout:
     name: str
     title: str
     engines: tuple[PlannedEngine, ...] = ()
+    up: str = ""
     notes: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -146,7 +148,8 @@ class _Planner:
             size -= 1
         settings = {"LONGREAD_ENGINE__TENSOR_PARALLEL_SIZE": str(size)}
         notes = ("For models too large for one GPU, or the shortest first token; else one worker a GPU holds more.",)
-        return self._made("tensor_parallel", f"one engine over {size} GPUs", [(tiers, settings, [""])], notes)
+        gpus = ",".join(str(n) for n in range(size))
+        return self._made("tensor_parallel", f"one engine over {size} GPUs", [(tiers, settings, [gpus])], notes)
 
     def _made(
         self,
@@ -156,9 +159,12 @@ class _Planner:
         notes: tuple[str, ...] = (),
     ) -> Layout:
         engines: list[PlannedEngine] = []
+        up = "longread up"
         try:
             for tiers, settings, gpus in groups:
                 names = tuple(t.name for t in sorted(tiers, key=lambda t: t.length))
+                for gpu in gpus:
+                    up += f" --tiers {','.join(names)}" + (f"@{gpu}" if gpu else "")
                 overrides = _applied(self._overrides, settings)
                 # The speed that was measured or estimated is one device's.
                 speed = None if "LONGREAD_ENGINE__TENSOR_PARALLEL_SIZE" in settings else self._speed
@@ -173,7 +179,7 @@ class _Planner:
                 )
         except SettingsError as error:
             return Layout(name=name, title=title, problem=error.detail)
-        return Layout(name=name, title=title, engines=tuple(engines), notes=notes)
+        return Layout(name=name, title=title, engines=tuple(engines), up=up, notes=notes)
 
 
 def _applied(overrides: EngineOverrides, settings: Mapping[str, str]) -> EngineOverrides:

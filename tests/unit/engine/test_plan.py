@@ -65,7 +65,10 @@ def test_several_gpus_hold_more_documents() -> None:
     assert found["worker_per_gpu"].warm_documents["64k"] == 4 * found["one_engine"].warm_documents["64k"]
     assert [len(engine.commands) for engine in found["tiers_apart"].engines] == [2, 2]
     parallel = found["tensor_parallel"].engines[0]
-    assert parallel.commands[0].startswith("LONGREAD_ENGINE__TENSOR_PARALLEL_SIZE=4 ")
+    assert parallel.commands[0].startswith("CUDA_VISIBLE_DEVICES=0,1,2,3 LONGREAD_ENGINE__TENSOR_PARALLEL_SIZE=4 ")
+    assert found["tensor_parallel"].up == "longread up --tiers 8k,32k,64k,128k@0,1,2,3"
+    assert found["worker_per_gpu"].up.count("--tiers") == 4
+    assert found["shared_gpu"].up == "longread up --tiers 8k,32k@0 --tiers 64k,128k@0"
     one = found["one_engine"].engines[0].rows[-1]
     assert parallel.rows[-1].cold_first_token_seconds < one.cold_first_token_seconds / 2
 
