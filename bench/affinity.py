@@ -190,11 +190,11 @@ def main() -> None:
             os.environ["LONGREAD_ENGINE__LOAD_FORMAT"] = "dummy"
         model_dir = model_dir or write_model(Path(folder) / "tiny")
         encoder = PromptEncoder.load(model_dir, Settings().model.system_text)
-        rows = [
-            measure(int(workers), shape, strategy, model_dir, encoder)
-            for workers in arguments.workers.split(",")
-            for strategy in arguments.placements.split(",")
-        ]
+        rows: list[dict[str, Any]] = []
+        for workers in arguments.workers.split(","):
+            for strategy in arguments.placements.split(","):
+                rows.append(measure(int(workers), shape, strategy, model_dir, encoder))
+                write_result(arguments.out, {"rows": rows})
     fake = {
         "kind": "the tests' fake engine",
         "prefill_tokens_per_second": PREFILL_RATE,
