@@ -73,6 +73,8 @@ def _become(asked: dict[str, Any]) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # It is ignored where the tests run under nohup, and a process leaves it at that.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
