@@ -1,13 +1,12 @@
 """Engines, sessions and transactions. The only place that knows SQLite from PostgreSQL.
 
 A process opens one ``Database``. Reads run in ``read()``, writes in ``write()``; both commit at the end of their
-block, so what is rung or answered afterwards is true. On SQLite a write begins IMMEDIATE and one write at a time runs
-in a process, because SQLite's busy handler is unfair between connections.
+block, so what is rung or answered afterwards is true. On SQLite a write begins IMMEDIATE, and writes take turns
+(``service.store.turns``), because SQLite's busy handler is unfair between connections.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session, SQLModel
 
 from service.errors import DatabaseUnavailable, SettingsError
+from service.store.turns import Turns
 
 _WRITE = "longread_write"
 _SQLITE_NOW = "SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')"
@@ -80,8 +80,9 @@ class Database:
             options["connect_args"] = {"connect_timeout": 3}
         # Parameters hold questions and file names, which must reach no log through an exception's text.
         self.engine = create_engine(parsed, hide_parameters=True, **options)
-        self._turns = _Turns() if self.dialect == "sqlite" else None
+        self._turns: Turns | None = None
         if self.dialect == "sqlite":
+            self._turns = Turns(Path(parsed.database) if parsed.database else None)
             self._prepare_sqlite(durable=durable)
         self._writer = self.engine.execution_options(**{_WRITE: True})
 
@@ -158,26 +159,8 @@ class Database:
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
-
-
-class _Turns:
-    """One write at a time. An urgent one waits for two others at most, because all but one queue at the gate."""
-
-    def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._writing = threading.Lock()
-
-    @contextmanager
-    def take(self, *, urgent: bool) -> Generator[None]:
-        if urgent:
-            self._writing.acquire()
-        else:
-            with self._gate:
-                self._writing.acquire()
-        try:
-            yield
-        finally:
-            self._writing.release()
+        if self._turns is not None:
+            self._turns.close()
 
 
 def insert_or(session: Session, table: type[SQLModel]) -> sqlite.Insert | postgresql.Insert:
