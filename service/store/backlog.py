@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, or_
+from sqlalchemy import bindparam, func, or_
 from sqlmodel import Session, and_, col, select
 
 from service.domain.jobs import JobKind, JobState, Priority
 from service.store.tables import JobRow
 
 _ENGINE_KINDS = (str(JobKind.ANSWER), str(JobKind.WARM))
+_WAITS = col(JobRow.state) == JobState.QUEUED
+
+# Every request asks these. To build a statement takes longer than to run it, so they are made once.
+_INTERACTIVE_TOKENS = select(func.sum(col(JobRow.tokens))).where(
+    _WAITS,
+    col(JobRow.kind) == JobKind.ANSWER,
+    col(JobRow.tier) == bindparam("tier"),
+    col(JobRow.priority) == int(Priority.INTERACTIVE),
+)
+_AHEAD = select(func.count(), func.sum(col(JobRow.tokens))).where(
+    _WAITS,
+    col(JobRow.kind).in_(_ENGINE_KINDS),
+    col(JobRow.tier) == bindparam("tier"),
+    or_(
+        col(JobRow.priority) < bindparam("priority"),
+        and_(col(JobRow.priority) == bindparam("priority"), col(JobRow.id) < bindparam("id")),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +63,12 @@ def of_tenant(session: Session, tenant_id: str) -> Backlog:
 
 def interactive_tokens(session: Session, tier: str) -> int:
     """Prompt tokens of interactive questions that wait in a tier. Batches wait behind them, so they do not count."""
-    found = session.exec(
-        select(func.sum(col(JobRow.tokens))).where(
-            col(JobRow.state) == JobState.QUEUED,
-            col(JobRow.kind) == JobKind.ANSWER,
-            col(JobRow.tier) == tier,
-            col(JobRow.priority) == int(Priority.INTERACTIVE),
-        )
-    ).one()
+    found = session.exec(_INTERACTIVE_TOKENS, params={"tier": tier}).one()
     return int(found or 0)
 
 
 def ahead_of(session: Session, job: JobRow) -> Backlog:
     """What is claimed before a queued job: the same tier's jobs of a lower priority number, then of an earlier id."""
-    count, tokens = session.exec(
-        select(func.count(), func.sum(col(JobRow.tokens))).where(
-            col(JobRow.state) == JobState.QUEUED,
-            col(JobRow.kind).in_(_ENGINE_KINDS),
-            col(JobRow.tier) == job.tier,
-            or_(
-                col(JobRow.priority) < job.priority,
-                and_(col(JobRow.priority) == job.priority, col(JobRow.id) < job.id),
-            ),
-        )
-    ).one()
+    given = {"tier": job.tier, "priority": job.priority, "id": job.id}
+    count, tokens = session.exec(_AHEAD, params=given).one()
     return Backlog(count, int(tokens or 0))
