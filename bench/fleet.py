@@ -20,14 +20,12 @@ import httpx
 
 from bench.load import Client
 from bench.running import free_port
-from service.domain.documents import DocumentStatus
-from service.domain.ids import new_id
 from service.settings import Settings
-from service.store import migrate, prefixes
+from service.store import migrate
 from service.store.database import Database
-from service.store.tables import DEFAULT_TENANT, DocumentRow, PageRow
 from service.tokens.prompt import PromptEncoder
 from tests.fixtures.servers import running_valkey
+from tests.fixtures.stored import store_document
 
 PAGE = "The pump has a warranty of two years."
 
@@ -115,29 +113,11 @@ class Stack:
         ids: list[str] = []
         for length in lengths:
             tokens = array("I", [*head, *rng.choices(range(200), k=length - len(head))])
-            fit = table.fit(length)
-            assert fit.tier == self._fleet.tier
+            assert table.fit(length).tier == self._fleet.tier
             with self.database.write() as session:
                 now = self.database.now(session)
-                prefix_id = prefixes.store(
-                    session, now, owner=DEFAULT_TENANT, fingerprint=encoder.fingerprint, token_ids=tokens,
-                    page_starts=[len(head)],
-                )  # fmt: skip
-                document = new_id("doc")
-                row = DocumentRow(
-                    id=document, lineage_id=document, tenant_id=DEFAULT_TENANT, name="bench", content_type="text/plain",
-                    bytes=1, sha256=new_id("sha"), status=DocumentStatus.READY, pages=1, pages_done=1, tokens=length,
-                    tier=fit.tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id, created_at=now,
-                    ready_at=now,
-                )  # fmt: skip
-                session.add(row)
-                session.flush()
-                page = PageRow(
-                    document_id=document, number=1, tenant_id=DEFAULT_TENANT, text=PAGE, tokens=10, source="text",
-                    reader="bench",
-                )  # fmt: skip
-                session.add(page)
-            ids.append(document)
+                row = store_document(session, now, [PAGE], encoder=encoder, token_ids=tokens)
+                ids.append(row.id)
         return ids
 
 

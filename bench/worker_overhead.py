@@ -23,7 +23,6 @@ import structlog
 
 from bench.load import show
 from bench.running import write_result
-from service.domain.documents import DocumentStatus
 from service.domain.ids import new_id
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
@@ -33,11 +32,12 @@ from service.store import migrate, prefixes, questions
 from service.store.database import Database
 from service.store.placement import placer_for
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, DocumentRow, PageRow
+from service.store.tables import DEFAULT_TENANT, DocumentRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
 from tests.fixtures.servers import running_valkey
+from tests.fixtures.stored import store_document
 from workers.answer.answering import Answerer
 from workers.answer.citing_process import CitingProcess
 from workers.engine.engine import EngineRequest
@@ -103,28 +103,8 @@ class Bench:
 
     def document(self, words: int, rng: random.Random) -> DocumentRow:
         texts = [_text(words // PAGES, rng) for _ in range(PAGES)]
-        ids, starts = self.encoder.prefix([self.encoder.page(i, text) for i, text in enumerate(texts, 1)])
-        fit = self.tiers.fit(len(ids))
         with self.database.write() as session:
-            now = self.database.now(session)
-            prefix_id = prefixes.store(
-                session, now, owner=DEFAULT_TENANT, fingerprint=self.encoder.fingerprint, token_ids=ids,
-                page_starts=starts,
-            )  # fmt: skip
-            document_id = new_id("doc")
-            row = DocumentRow(
-                id=document_id, lineage_id=document_id, tenant_id=DEFAULT_TENANT, name="x", content_type="text/plain",
-                bytes=1, sha256=document_id, status=DocumentStatus.READY, pages=PAGES, pages_done=PAGES,
-                tokens=len(ids), tier=fit.tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id,
-                created_at=now, ready_at=now,
-            )  # fmt: skip
-            session.add(row)
-            session.flush()
-            session.add_all(
-                PageRow(document_id=row.id, number=i, tenant_id=row.tenant_id, text=t, tokens=10, source="pdf", reader="x")
-                for i, t in enumerate(texts, 1)
-            )  # fmt: skip
-        return row
+            return store_document(session, self.database.now(session), texts, encoder=self.encoder)
 
     def ask(self, document: DocumentRow, text: str) -> None:
         suffix = len(self.encoder.suffix([], text))

@@ -16,17 +16,15 @@ import httpx
 from sqlmodel import Session, col, select
 
 from service.cli.sockets import free_port
-from service.domain.documents import DocumentStatus
-from service.domain.ids import new_id
 from service.domain.jobs import TERMINAL, JobState, Priority
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.settings import Settings
-from service.store import jobs, maintenance, prefixes, questions, workers
+from service.store import jobs, maintenance, questions, workers
 from service.store.database import Database
 from service.store.placement import placer_for
 from service.store.questions import NewQuestion
-from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PageRow
+from service.store.tables import DEFAULT_TENANT, DocumentRow, JobRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes import ledger
 from tests.faults import audit
@@ -34,6 +32,7 @@ from tests.faults.broker import Broker
 from tests.faults.nursery import Nursery
 from tests.faults.processes import PATIENCE_SECONDS, Process, Worker, until
 from tests.faults.proxy import Proxy
+from tests.fixtures.stored import store_document
 
 TIERS = [
     {"name": "8k", "length_tokens": 8192, "reserve_tokens": 1536},
@@ -222,26 +221,9 @@ class Rig:
         found = self._documents.get((tenant, tier, shared))
         if found is not None:
             return found
-        ids, starts = self.encoder.prefix([self.encoder.page(i, t) for i, t in enumerate(PAGES, 1)])
-        fit = self.tiers.fit(len(ids))
         with self.database.write() as session:
             now = self.database.now(session)
-            prefix_id = prefixes.store(
-                session, now, owner=ALL_TENANTS if shared else tenant, fingerprint=self.encoder.fingerprint,
-                token_ids=ids, page_starts=starts,
-            )  # fmt: skip
-            row = DocumentRow(
-                id=new_id("doc"), lineage_id=new_id("doc"), tenant_id=tenant, name="pump.pdf", content_type="application/pdf", bytes=1,
-                sha256=new_id("sha"), status=DocumentStatus.READY, pages=len(PAGES), pages_done=len(PAGES),
-                tokens=len(ids), tier=tier, headroom_tokens=fit.headroom, fits=fit.fits, prefix_id=prefix_id,
-                created_at=now, ready_at=now, shared=shared,
-            )  # fmt: skip
-            session.add(row)
-            session.flush()
-            session.add_all(
-                PageRow(document_id=row.id, number=i, tenant_id=tenant, text=t, tokens=10, source="pdf", reader="x")
-                for i, t in enumerate(PAGES, 1)
-            )
+            row = store_document(session, now, PAGES, encoder=self.encoder, tenant=tenant, shared=shared, tier=tier)
         self._documents[tenant, tier, shared] = row
         return row
 

@@ -16,7 +16,8 @@ from service.store.database import Database
 from service.store.jobs import Doorbell, Lease
 from service.store.placement import forget_dead, placer_for
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, DocumentRow, WorkerRow
+from service.store.tables import DEFAULT_TENANT, WorkerRow
+from tests.fixtures.stored import store_document
 
 TOKENS = 1_000
 PLACES = 2
@@ -43,17 +44,9 @@ class Installation:
     def document(self, held_by: str | None = None) -> str:
         with self.database.write() as session:
             now = self.database.now(session)
-            prefix_id = prefixes.store(
-                session, now, owner=DEFAULT_TENANT, fingerprint="f",
-                token_ids=[*new_id("x").encode(), *range(TOKENS)], page_starts=[0],
-            )  # fmt: skip
-            row = DocumentRow(
-                id=(id_ := new_id("doc")), lineage_id=id_, tenant_id=DEFAULT_TENANT, name="a.pdf", content_type="application/pdf", bytes=1,
-                sha256=new_id("sha"), status="ready", pages=1, tokens=TOKENS, tier="8k", prefix_id=prefix_id,
-                created_at=now,
-            )  # fmt: skip
-            session.add(row)
-            session.flush()
+            row = store_document(session, now, ["One."], token_ids=[*new_id("x").encode(), *range(TOKENS)], tier="8k")
+            prefix_id = row.prefix_id
+            assert prefix_id is not None
             if held_by is not None:
                 prefixes.note_residency(
                     session, now, owner=DEFAULT_TENANT, prefix_id=prefix_id, worker_id=held_by,

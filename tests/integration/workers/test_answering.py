@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
-from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
@@ -22,10 +21,11 @@ from service.store import caching, documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease
 from service.store.questions import NewQuestion
-from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PageRow, QuestionRow, ResidencyRow
+from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, QuestionRow, ResidencyRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
+from tests.fixtures.stored import store_document
 from workers import watchdog
 from workers.answer.answering import Answerer
 from workers.answer.citing import PageIndexes
@@ -96,26 +96,9 @@ class Bench:
         self.runtime._beat()  # pyright: ignore[reportPrivateUsage] - registers without the threads
 
     def document(self, tenant: str = DEFAULT_TENANT, *, shared: bool = False) -> DocumentRow:
-        ids, starts = self.encoder.prefix([self.encoder.page(i, text) for i, text in enumerate(PAGES, 1)])
-        now = datetime.now(UTC)
         with self.database.write() as session:
-            prefix_id = prefixes.store(
-                session, now, owner=ALL_TENANTS if shared else tenant, fingerprint=self.encoder.fingerprint, token_ids=ids,
-                page_starts=starts,
-            )  # fmt: skip
-            document_id = new_id("doc")
-            row = DocumentRow(
-                id=document_id, lineage_id=document_id, tenant_id=tenant, name="a", content_type="text/plain", shared=shared,
-                bytes=1, sha256=document_id, status="ready", pages=2, tokens=len(ids), tier="8k", prefix_id=prefix_id,
-                created_at=now,
-            )  # fmt: skip
-            session.add(row)
-            session.flush()
-            session.add_all(
-                PageRow(document_id=row.id, number=i, tenant_id=row.tenant_id, text=t, tokens=9, source="pdf", reader="x")
-                for i, t in enumerate(PAGES, 1)
-            )  # fmt: skip
-        return row
+            now = self.database.now(session)
+            return store_document(session, now, PAGES, encoder=self.encoder, tenant=tenant, shared=shared, tier="8k")
 
     def ask(self, document: DocumentRow, text: str = "Why?", **fields: Any) -> QuestionRow:
         with self.database.write() as session:
