@@ -121,7 +121,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         model=settings.model_name,
         expected_prefill_rate=profile.expected_prefill_rate,
         keeps_prefixes=profile.enable_prefix_caching,
-        **({"note_blocks": BlockNoter(folder, profile, host.info.block_size)} if folder else {}),
+        note_blocks=BlockNoter(folder, profile, host.info.block_size) if folder else None,
     )
     bell = Bell(app, table)
     runtime = Runtime(

@@ -7,7 +7,6 @@ import sys
 import time
 
 import psutil
-import pytest
 
 from tests.faults.processes import until
 
@@ -33,7 +32,6 @@ def say_and_sleep(pipe: object) -> None:
     time.sleep(600)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's parent-death signal is Linux's")
 def test_a_spawned_process_ends_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

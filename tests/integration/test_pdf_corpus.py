@@ -18,7 +18,6 @@ from service.errors import (
     UnsupportedEncryption,
     WrongPassword,
 )
-from workers.ingest import ocr_job
 from workers.ingest.reading import PageText, ReadLimits, ReadOptions, read_document
 
 FOLDER = Path(__file__).parents[3] / "shared" / "pdfs"
@@ -113,7 +112,6 @@ def test_locked_files_open_with_their_password_and_with_no_other(entry: dict[str
         )
 
 
-@pytest.mark.skipif(not ocr_job.is_installed(), reason="the extra 'ocr' is not installed")
 @pytest.mark.parametrize("entry", SCANS, ids=name_of)
 def test_scans_become_text_with_ocr(entry: dict[str, Any]):
     _, pages = read(entry["file"], ocr="auto")

@@ -52,10 +52,6 @@ class NoteBlocks(Protocol):
     def __call__(self, prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None: ...
 
 
-def _note_nothing(prefix: Prefix, request: EngineRequest, output_ids: Sequence[int] = ()) -> None:
-    del prefix, request, output_ids
-
-
 class Answerer:
     """Handler of answer and warm jobs.
 
@@ -68,7 +64,7 @@ class Answerer:
         open_stream: Makes the token stream of a question's attempt.
         expected_prefill_rate: Prompt tokens a second to count with until some are measured.
         keeps_prefixes: Whether the engine finds a prompt's beginning again (prefix caching).
-        note_blocks: Told of every request before the engine gets it, and of its output.
+        note_blocks: Told of every request before the engine gets it, and of its output; None when nothing outlives it.
         cache_salt: The engine's cache salt for a prefix's owner and its ``cache_scope``.
         reader_mark: What a tenant's prompts on shared documents are told by.
     """
@@ -86,7 +82,7 @@ class Answerer:
         model: str,
         expected_prefill_rate: float | None = None,
         keeps_prefixes: bool = True,
-        note_blocks: NoteBlocks = _note_nothing,
+        note_blocks: NoteBlocks | None = None,
     ) -> None:
         self._database = database
         self._encoder = encoder
@@ -247,15 +243,16 @@ class Answerer:
         self, attempt: Attempt, prefix: Prefix, request: EngineRequest, on_delta: Callable[[EngineDelta], None]
     ) -> EngineResult:
         attempt.check()
-        self._note_blocks(prefix, request)
-        written: list[int] = []
+        note_blocks, written = self._note_blocks, list[int]()
 
-        def counted(delta: EngineDelta) -> None:
+        def noted(delta: EngineDelta) -> None:
             written.extend(delta.token_ids)
             on_delta(delta)
 
+        if note_blocks is not None:
+            note_blocks(prefix, request)
         started = time.monotonic()
-        future = self._host.submit(request, counted)
+        future = self._host.submit(request, on_delta if note_blocks is None else noted)
         attempt.on_stop(lambda: self._host.cancel(request.request_id))
         try:
             result = future.result()
@@ -264,7 +261,8 @@ class Answerer:
             attempt.check()
             raise
         finally:
-            self._note_blocks(prefix, request, written)
+            if note_blocks is not None:
+                note_blocks(prefix, request, written)
         self.meter.note(started, result)
         return result
 
