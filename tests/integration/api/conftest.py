@@ -1,4 +1,4 @@
-"""The API in this process, on each database, with hands in place of workers."""
+"""What the API's tests ask of it, and the next document read as an ingest worker does."""
 
 from __future__ import annotations
 
@@ -36,18 +36,6 @@ def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
             return stack.enter_context(TestClient(create_app(settings), base_url="http://127.0.0.1"))
 
         yield start
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    """The API without Redis: everything must work but the doorbell."""
-    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
-        yield opened
-
-
-@pytest.fixture
-def workers(database: Database, settings: Settings) -> Workers:
-    return Workers(database, settings)
 
 
 @pytest.fixture

@@ -1,89 +1,23 @@
-"""From a job's end to the receiver, on both databases: outbox, claims, retries, and what ends a delivery."""
+"""From a job's end to the receiver, on both databases: what is told, retries, and what ends a delivery."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import Any
 
 import pytest
-from sqlmodel import select
 from standardwebhooks import Webhook
 from starlette.testclient import TestClient
 
-from service.api.app import create_app
-from service.domain.jobs import JobKind
 from service.errors import InvalidModelOutput
-from service.settings import Settings
-from service.store import jobs, maintenance, outbox, webhooks
+from service.store import maintenance
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
-from service.store.tables import JobRow, WebhookDeliveryRow
-from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers
 from tests.fixtures.receiver import Receiver, status
 from tests.integration.api.conftest import ask, upload
+from tests.integration.webhooks.conftest import log, register, rows, until
 from workers.webhooks.delivering import Deliverer
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    opened = Receiver()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def settings(make_settings: MakeSettings, database_url: str) -> Settings:
-    fast = {"first_pause_seconds": 0.01, "longest_pause_seconds": 0.02, "poll_seconds": 0.05, "max_attempts": 4}
-    return make_settings(database={"url": database_url}, webhooks={"allowed_hosts": ["127.0.0.1"], **fast})
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
-        yield opened
-
-
-@pytest.fixture
-def workers(database: Database, settings: Settings) -> Workers:
-    return Workers(database, settings)
-
-
-@pytest.fixture
-def deliverer(database: Database, settings: Settings) -> Iterator[Deliverer]:
-    running = Deliverer(settings.webhooks, database)
-    running.start()
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def document(client: TestClient, workers: Workers) -> str:
-    upload(client, params={"warm": "false"})
-    return workers.read()
-
-
-def register(client: TestClient, receiver: Receiver, *events: str) -> dict[str, Any]:
-    body = {"url": receiver.url} | ({"events": list(events)} if events else {})
-    response = client.post("/v1/webhooks", json=body)
-    assert response.status_code == 201, response.text
-    return response.json()
-
-
-def rows(database: Database) -> list[WebhookDeliveryRow]:
-    with database.read() as session:
-        return list(session.exec(select(WebhookDeliveryRow).order_by(WebhookDeliveryRow.id)).all())  # type: ignore[arg-type]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def types(receiver: Receiver) -> list[str]:
@@ -108,12 +42,6 @@ def test_an_answer_is_told_signed_and_thin(
     assert shown["id"] == message.headers["webhook-id"]
     assert [(a["number"], a["status_code"], a["error_code"]) for a in shown["attempts"]] == [(1, 200, None)]
     assert shown["next_attempt_at"] is None
-
-
-def log(client: TestClient, hook: dict[str, Any], **query: str) -> list[dict[str, Any]]:
-    response = client.get(f"/v1/webhooks/{hook['id']}/deliveries", params=query)
-    assert response.status_code == 200, response.text
-    return response.json()["data"]
 
 
 def test_every_end_is_told_once(
@@ -293,150 +221,3 @@ def test_no_url_and_no_secret_is_logged(
     assert "webhook_failed" in out + err
     for word in ("canary", hook["secret"], "/hook"):
         assert word not in (out + err).replace("/v1/webhooks", "")
-
-
-# -- the store --------------------------------------------------------------------------------------------------------
-
-
-def pending(client: TestClient, workers: Workers, document: str, receiver: Receiver, count: int = 1) -> dict[str, Any]:
-    """Deliveries that wait, with no deliverer running."""
-    hook = register(client, receiver)
-    for _ in range(count):
-        ask(client, document)
-        workers.answer()
-    return hook
-
-
-def claim(database: Database, *, max_attempts: int = 4, later: float = 0.0) -> webhooks.Claimed | None:
-    with database.write() as session:
-        now = database.now(session) + timedelta(seconds=later)
-        return webhooks.claim(session, now, max_attempts=max_attempts)
-
-
-def test_an_attempt_has_one_sender(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    pending(client, workers, document, receiver, 30)
-    got: list[str] = []
-    start = threading.Barrier(8)
-
-    def take() -> None:
-        start.wait()
-        while (claimed := claim(database)) is not None:
-            got.append(claimed.id)
-
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == len(set(got)) == 30
-
-
-def test_a_lost_sender_is_replaced_and_its_late_word_refused(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    from service.domain.webhooks import DeliveryState, Outcome, Schedule
-
-    hook = pending(client, workers, document, receiver)
-    first = claim(database)
-    assert first is not None
-    assert claim(database) is None
-    conflict = client.post(f"/v1/webhooks/{hook['id']}/deliveries/{first.id}/redeliver")
-    assert conflict.status_code == 409
-    second = claim(database, later=webhooks.CLAIM_SECONDS + 1)
-    assert second is not None
-    assert (second.id, second.attempt) == (first.id, 2)
-
-    def record(claimed: webhooks.Claimed) -> DeliveryState | None:
-        with database.write() as session:
-            return webhooks.record(
-                session, database.now(session), claimed, Outcome(None, 200), milliseconds=1.0,
-                schedule=Schedule(1, 1, 4), draw=0.5,
-            )  # fmt: skip
-
-    assert record(first) is None
-    assert record(second) == DeliveryState.DELIVERED
-    assert [(a["number"], a["error_code"]) for a in log(client, hook)[0]["attempts"]] == [(1, "worker_lost"), (2, None)]
-
-
-def test_senders_that_die_again_and_again_use_the_attempts_up(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    hook = pending(client, workers, document, receiver)
-    for times in range(2):
-        assert claim(database, max_attempts=2, later=times * (webhooks.CLAIM_SECONDS + 1)) is not None
-    assert claim(database, max_attempts=2, later=3 * webhooks.CLAIM_SECONDS) is None
-    assert log(client, hook)[0]["status"] == "failed"
-
-
-def test_nothing_is_told_of_an_end_that_did_not_come_about(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    register(client, receiver)
-    ask(client, document)
-    lease = workers.claim(JobKind.ANSWER)
-    assert lease is not None
-
-    def crash() -> None:
-        with database.write() as session:
-            assert jobs.succeed(session, database.now(session), lease.job_id, lease.attempt)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        crash()
-    workers.lose(lease)
-    with database.write() as session:
-        assert not jobs.succeed(session, database.now(session), lease.job_id, lease.attempt)
-    assert [row.event for row in rows(database)] == []
-
-
-def test_deleting_what_a_message_is_about_deletes_it(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    pending(client, workers, document, receiver, 2)
-    assert len(rows(database)) == 2
-    question = client.get("/v1/questions").json()["data"][0]["id"]
-    client.delete(f"/v1/questions/{question}")
-    assert len(rows(database)) == 1
-    client.delete(f"/v1/documents/{document}")
-    assert rows(database) == []
-
-
-def test_what_was_delivered_long_ago_is_forgotten(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    pending(client, workers, document, receiver)
-    with database.write() as session:
-        assert webhooks.forget(session, database.now(session) + timedelta(days=40), keep_days=30) == 0
-        session.exec(select(WebhookDeliveryRow)).one().state = "failed"
-        session.flush()
-        assert webhooks.forget(session, database.now(session) + timedelta(days=20), keep_days=30) == 0
-        assert webhooks.forget(session, database.now(session) + timedelta(days=40), keep_days=30) == 1
-
-
-def test_two_workers_announce_a_batch_once(
-    client: TestClient, workers: Workers, document: str, receiver: Receiver, database: Database
-) -> None:
-    register(client, receiver)
-    for _ in range(10):
-        client.post("/v1/batches", json={"task": "summarize", "documents": [document]})
-        workers.answer()
-    announced: list[int] = []
-    start = threading.Barrier(4)
-
-    def announce() -> None:
-        start.wait()
-        for _ in range(3):
-            with database.write() as session:
-                announced.append(outbox.announce_batches(session, database.now(session)))
-
-    threads = [threading.Thread(target=announce) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(announced) == 10
-    assert [row.event for row in rows(database)] == ["batch.finished"] * 10
-    with database.read() as session:
-        assert session.exec(select(JobRow)).all()
