@@ -14,84 +14,30 @@ The readers take turns and the best of their turns counts (pypdf, which is slow,
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
-import os
-import platform
 import re
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unicodedata
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sqlmodel import select
-
-from service.domain.documents import DocumentStatus, NewDocument
-from service.domain.jobs import JobKind
+from bench.ingest_queue import ingest
+from bench.ingest_report import TURNS, Race, Reading, machine, report
 from service.errors import DocumentError
-from service.jobqueue.celery import make_celery
-from service.jobqueue.doorbell import Bell
-from service.settings import load_settings
-from service.store import claims, documents, jobs, migrate
-from service.store.blobs import BlobStore
-from service.store.database import Database
-from service.store.tables import DEFAULT_TENANT, DocumentRow
-from service.tokens.prompt import PromptEncoder
-from workers.attempt import Attempt
 from workers.ingest.reading import ReadLimits, ReadOptions, read_document
-from workers.read_job import DocumentReader
 
 _WORD = re.compile(r"\w+")
 _POPPLER_SECONDS = 30
 _FEW_LETTERS = 10
 _BARE = ("pypdfium2", "pypdf")
-_TURNS = 3
-_MIRRORED = (
-    "three distinct words; the file maps single glyphs to whole Arabic words and others to nothing, so that pdfium joins "
-    "the Latin word to the codes of glyphs"
-)
-_EXPLAINED = {
-    "py-pdf__sample-files__habibi.pdf": _MIRRORED,
-    "py-pdf__sample-files__habibi-rotated.pdf": _MIRRORED,
-}
-"""Why a file's recall is low."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One file read by the service. ``seconds`` includes the sandbox; ``recall`` is None without pdftotext's words."""
-
-    file: str
-    kinds: list[str]
-    outcome: str
-    pages: int
-    seconds: float
-    recall: float | None
-    max_memory_bytes: int
-    children: int
-
-
-@dataclass(frozen=True)
-class Race:
-    """One long document read by everyone: wall and processor seconds, and peak memory in bytes where it is known."""
-
-    file: str
-    pages: int
-    seconds: dict[str, float]
-    cpu_seconds: dict[str, float]
-    max_memory_bytes: dict[str, int]
 
 
 def main() -> None:
@@ -107,15 +53,15 @@ def main() -> None:
         _make_manual(max(races, key=lambda race: race.pages), folder, manual, arguments.manual_pages)
         races.append(_race(manual))
         if arguments.speed_only:
-            ingested = [_ingest(paths, Path(scratch) / str(n)) for n, paths in enumerate(([manual], long_files))]
-    report = _report(readings, races, ingested)
+            ingested = [ingest(paths, Path(scratch) / str(n)) for n, paths in enumerate(([manual], long_files))]
+    text = report(readings, races, ingested)
     name = "ingest-speed" if arguments.speed_only else "ingest"
-    print(report)
+    print(text)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / f"{name}.md").write_text(report)
+    (arguments.out / f"{name}.md").write_text(text)
     found = {"readings": [asdict(r) for r in readings], "races": [asdict(r) for r in races], "ingested": ingested}
     (arguments.out / f"{name}.json").write_text(
-        json.dumps({"machine": _machine(), **found}, indent=1, ensure_ascii=False) + "\n"
+        json.dumps({"machine": machine(), **found}, indent=1, ensure_ascii=False) + "\n"
     )
 
 
@@ -210,7 +156,7 @@ def _race(path: Path) -> Race:
         cpu[name] = min(cpu_seconds, cpu.get(name, cpu_seconds))
         memory[name] = max(max_memory_bytes, memory.get(name, 0))
 
-    for turn in range(_TURNS):
+    for turn in range(TURNS):
         before = _cpu_seconds()
         outcome, texts, summary, seconds = _read_pages(path)
         assert outcome == "text", (path, outcome)
@@ -224,59 +170,6 @@ def _race(path: Path) -> Race:
     if _pdftotext(path) is not None:
         times["pdftotext"] = time.perf_counter() - started
     return Race(path.name, pages, times, cpu, memory)
-
-
-def _ingest(paths: Sequence[Path], data_dir: Path) -> dict[str, Any]:
-    """Read, count and store files as an ingest worker does: one a core at a time, the served model's tokenizer, SQLite."""
-    settings = load_settings(data_dir=data_dir)
-    database = Database(settings.database_url)
-    migrate.upgrade(database)
-    blobs = BlobStore(data_dir / "blobs", min_free_bytes=0)
-    for path in paths:
-        with blobs.receive(max_bytes=2**40) as incoming:
-            incoming.write(path.read_bytes())
-            incoming.keep(DEFAULT_TENANT)
-            new = NewDocument(path.name, "application/pdf", incoming.bytes, incoming.sha256, ocr="never", warm=False)
-        with database.write() as session:
-            documents.accept(session, database.now(session), DEFAULT_TENANT, new)
-    encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
-    bell = Bell(make_celery(settings.broker, publish_only=True), settings.tier_table())
-    reader = DocumentReader(settings, database, blobs, encoder, bell)
-
-    def work() -> None:
-        while (lease := _claim(database)) is not None:
-            reader(Attempt(lease))
-
-    threads = [threading.Thread(target=work) for _ in range(os.cpu_count() or 1)]
-    started = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - started
-    with database.read() as session:
-        found = session.exec(select(DocumentRow)).all()
-    database.close()
-    assert len(found) == len(paths)
-    assert all(row.status == DocumentStatus.READY for row in found)
-    return {
-        "files": len(found),
-        "pages": sum(row.pages or 0 for row in found),
-        "tokens": sum(row.tokens or 0 for row in found),
-        "seconds": round(seconds, 2),
-    }
-
-
-def _claim(database: Database) -> jobs.Lease | None:
-    with database.write() as session:
-        return claims.claim_next(
-            session,
-            database.now(session),
-            worker_id="bench",
-            kinds=[JobKind.READ],
-            tiers=[jobs.INGEST_TIER],
-            lease_seconds=3600,
-        )
 
 
 def _cpu_seconds() -> float:
@@ -323,131 +216,6 @@ def _make_manual(longest: Race, folder: Path, path: Path, pages: int) -> None:
         rest = pages - len(writer.pages)
         writer.append(source, pages=(0, min(rest, longest.pages)), import_outline=False)
     writer.write(path)
-
-
-# -- the report -------------------------------------------------------------------------------------------------------
-
-
-def _report(readings: list[Reading], races: list[Race], ingested: list[dict[str, Any]]) -> str:
-    machine = _machine()
-    lines = [
-        "# Reading PDFs" if readings else "# Speed of reading PDFs",
-        "",
-        (
-            f"`python bench/ingest.py{'' if readings else ' --speed-only'}`, {machine['date']}, {machine['cores']} cores "
-            f"({machine['processor']}), load {machine['load']} when it ended, Python {machine['python']}, pypdfium2 "
-            f"{machine['pypdfium2']}, pypdf {machine['pypdf']}. OCR off. The readers take turns on the same machine and "
-            f"the best of {_TURNS} turns counts (pypdf has one); where it is busy, processor seconds compare better than "
-            "pages/s."
-        ),
-    ]
-    if readings:
-        lines += _fidelity(readings)
-    lines += ["", "## Long documents, pages a second", "", _race_table(races), ""]
-    if ingested:
-        bare = [races[-1].seconds["pypdfium2"], sum(race.seconds["pypdfium2"] for race in races[:-1])]
-        lines += [
-            f"As an ingest worker does it, {machine['cores']} files at a time, tokens counted and stored in SQLite:",
-            "",
-            "| | files | pages | tokens | seconds | pages/s | ÷ bare pypdfium2, one after the other |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, row, seconds in zip(("the manual alone", "the others, queued at once"), ingested, bare, strict=True):
-            lines.append(
-                f"| {name} | {row['files']} | {row['pages']} | {row['tokens']:,} | {row['seconds']:g} "
-                f"| {row['pages'] / row['seconds']:.0f} | {seconds / row['seconds']:.2f} |"
-            )
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _fidelity(readings: list[Reading]) -> list[str]:
-    with_recall = [reading for reading in readings if reading.recall is not None]
-    recalls = [reading.recall for reading in with_recall if reading.recall is not None]
-    lines = [
-        "",
-        "## By kind",
-        "",
-        "Recall: share of pdftotext's distinct words that are words here too.",
-        "",
-        "| kind | files | outcomes | mean recall | worst recall | pages/s | peak MB |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for kind, group in sorted(_by_kind(readings).items()):
-        found = [reading.recall for reading in group if reading.recall is not None]
-        outcomes: dict[str, int] = defaultdict(int)
-        for reading in group:
-            outcomes[reading.outcome] += 1
-        lines.append(
-            f"| {kind} | {len(group)} | {', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))} | "
-            f"{f'{mean(found):.3f}' if found else '-'} | {f'{min(found):.3f}' if found else '-'} | "
-            f"{sum(r.pages for r in group) / sum(r.seconds for r in group):.0f} | "
-            f"{max(r.max_memory_bytes for r in group) / 1e6:.0f} |"
-        )
-    low = [
-        f"{reading.file} {reading.recall:.2f} ({_EXPLAINED.get(reading.file, 'not explained')})"
-        for reading in with_recall
-        if (reading.recall or 0) < 0.9
-    ]
-    if recalls:
-        lines += [
-            "",
-            f"Mean recall over {len(recalls)} files with text: {mean(recalls):.3f}; under 0.9: {', '.join(low) or 'none'}.",
-        ]
-    return lines
-
-
-def _race_table(races: list[Race]) -> str:
-    names = [name for name in ("longread", "pypdfium2", "pypdf", "pdftotext") if any(name in r.seconds for r in races)]
-    lines = [
-        f"| document | pages | {' | '.join(names)} | longread ÷ pypdfium2 | longread s | processor s: {' / '.join(names[:3])} | peak MB: {' / '.join(names[:3])} |",
-        "|---" * (len(names) + 6) + "|",
-    ]
-    total = Race(
-        "all",
-        sum(race.pages for race in races),
-        {name: sum(race.seconds.get(name, 0) for race in races) for name in names},
-        {name: sum(race.cpu_seconds.get(name, 0) for race in races) for name in names[:3]},
-        {name: max(race.max_memory_bytes.get(name, 0) for race in races) for name in names[:3]},
-    )
-    for race in [*races, total]:
-        speeds = " | ".join(
-            f"{race.pages / race.seconds[name]:.0f}" if race.seconds.get(name) else "-" for name in names
-        )
-        memory = " / ".join(f"{race.max_memory_bytes[name] / 1e6:.0f}" for name in names[:3])
-        cpu = " / ".join(f"{race.cpu_seconds[name]:.2f}" for name in names[:3])
-        ratio = race.seconds["pypdfium2"] / race.seconds["longread"]
-        lines.append(
-            f"| {race.file} | {race.pages} | {speeds} | {ratio:.2f} | {race.seconds['longread']:.2f} | {cpu} | {memory} |"
-        )
-    return "\n".join(lines)
-
-
-def _by_kind(readings: list[Reading]) -> dict[str, list[Reading]]:
-    groups: dict[str, list[Reading]] = defaultdict(list)
-    for reading in readings:
-        for kind in reading.kinds:
-            groups[kind].append(reading)
-    return groups
-
-
-def _machine() -> dict[str, Any]:
-    from importlib.metadata import version
-
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = re.findall(r"model name\s*:\s*(.+)", cpuinfo.read_text())
-        processor = names[0] if names else processor
-    return {
-        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
-        "cores": os.cpu_count(),
-        "processor": processor,
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "python": platform.python_version(),
-        "pypdfium2": version("pypdfium2"),
-        "pypdf": version("pypdf"),
-    }
 
 
 if __name__ == "__main__":
