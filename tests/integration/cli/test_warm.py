@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.cli.main import app
+from tests.integration.cli.objects import DOC, DOCUMENT
 from tests.integration.cli.stub import running_stub
-from tests.integration.cli.test_client import DOC, DOCUMENT
 
 PINNED = DOCUMENT | {
     "cache": {"state": "warm", "worker": "w_1", "pinned_until": "2030-01-01T12:00:00Z", "pin_problem": "No room."}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.integration.cli.stub import Stub, running_stub
-from tests.integration.cli.test_client import only_json, run
+from tests.integration.cli.objects import only_json, run
+from tests.integration.cli.stub import Stub
 
 WH = "wh_" + "1" * 32
 MSG = "msg_" + "2" * 32
@@ -43,12 +40,6 @@ REFUSED = TAKEN | {"status_code": 503, "error_code": "refused_by_receiver"}
 DELIVERED = SENT | {"status": "delivered", "num_attempts": 1, "attempts": [TAKEN], "next_attempt_at": None}
 WAITS = SENT | {"num_attempts": 1, "attempts": [REFUSED], "next_attempt_at": "2026-11-30T10:00:11Z"}
 DELIVERY = f"GET /v1/webhooks/{WH}/deliveries/{MSG}"
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with running_stub() as stub:
-        yield stub
 
 
 def test_add_sends_what_was_given_and_shows_the_secret(stub: Stub) -> None:
