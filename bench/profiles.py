@@ -7,7 +7,7 @@ follow-ups; 20 documents x 24k tokens x 5 questions at once, cold and again; 100
 asked one after the other while the longest document is read for the first time.
 
 ``defaults`` sets only what the length needs (max_model_len and YaRN). Each ``defaults with ...`` changes one of the
-profile's values; ``tuned`` has all of them; ``tuned with bf16 KV`` takes the KV type back.
+profile's values; ``tuned`` has all of them; ``tuned with ...`` takes the KV type back, or doubles the block. No text is decoded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _NEEDED = (
     "model", "max_model_len", "hf_overrides", "load_format", "skip_tokenizer_init", "seed", "device", "kv_cache_memory_bytes",
     "cpu_offload_gb", "tokenizer",
 )  # fmt: skip
-VARIANTS: dict[str, tuple[str, ...] | None] = {
+# What the defaults take over from the profile.
+TAKEN: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "defaults with fp8 KV": ("kv_cache_dtype",),
     "defaults with the prefill steps": (
@@ -40,16 +41,19 @@ VARIANTS: dict[str, tuple[str, ...] | None] = {
         "long_prefill_token_threshold",
         "enable_chunked_prefill",
     ),
-    "tuned": None,
-    "tuned with bf16 KV": None,
+}
+# What the profile has otherwise.
+CHANGED: dict[str, dict[str, Any]] = {
+    "tuned": {},
+    "tuned with bf16 KV": {"kv_cache_dtype": "auto"},
+    "tuned with blocks of 64": {"block_size": 64},
 }
 
 
 def arguments_of(variant: str, plan: Plan) -> dict[str, Any]:
     """Engine arguments of one variant."""
-    tuned = tuned_arguments(plan.tiers, **({"kv_cache_dtype": "auto"} if variant.endswith("bf16 KV") else {}))
-    names = VARIANTS[variant]
-    return tuned if names is None else {k: v for k, v in tuned.items() if k in (*_NEEDED, *names)}
+    tuned = tuned_arguments(plan.tiers, **CHANGED.get(variant, {}))
+    return {k: v for k, v in tuned.items() if variant in CHANGED or k in (*_NEEDED, *TAKEN[variant])}
 
 
 def prompts_of(plan: Plan) -> dict[str, list[list[int]]]:
@@ -151,7 +155,7 @@ def main() -> None:
         model = make_shape(work / "shape", TINY if arguments.tiny else QWEN25_7B, arguments.tokenizer)
         os.environ["LONGREAD_MODEL__PATH"] = str(model)
         os.environ["LONGREAD_ENGINE__LOAD_FORMAT"] = "dummy"
-        names = [n for n in arguments.only.split(",") if n] or list(VARIANTS)
+        names = [n for n in arguments.only.split(",") if n] or [*TAKEN, *CHANGED]
         rows: list[dict[str, Any]] = []
         for name in names:
             # A process each: an engine's memory is not given back completely in one that goes on.

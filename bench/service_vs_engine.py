@@ -3,8 +3,9 @@
     python -m bench.service_vs_engine --tokenizer FOLDER --out bench/results/service-vs-engine.json [--tiny]
 
 The service is ``longread up`` (API, SQL, Valkey, Celery, engine worker); its documents are uploaded and asked through
-the public REST API. Then the same prompts go straight into an AsyncLLM of the same profile. Reported: first token cold
-and on a follow-up for four lengths, 20 documents × 5 questions at once (cold, then again), 100 short prompts at once.
+the public REST API. Then the same prompts go straight into an AsyncLLM of the same profile, which gives token ids and no
+text. Reported: first token cold and on a follow-up for four lengths (the engine's also with vLLM's own decoding of text),
+20 documents × 5 questions at once (cold, then again), 100 short prompts at once.
 """
 
 from __future__ import annotations
@@ -101,6 +102,10 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
                 "follow_up_first_s": percentile([r["first"] for r in rows[1:]], 0.5),
                 "cached": rows[1]["cached"],
             }
+            engine.decodes = True
+            decoded = [await engine.ask(prefix + suffix, 32) for suffix in suffixes[1:]]
+            engine.decodes = False
+            row["follow_up_decoded_by_vllm_first_s"] = percentile([r["first"] for r in decoded], 0.5)
             result["singles"].append(row)
             show("engine", row)
         many = [prefix + suffixes[n] for prefix in prompts["many"] for n in range(plan.questions)]

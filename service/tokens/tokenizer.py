@@ -1,7 +1,8 @@
 """Exact token counts with the served model's own tokenizer.
 
-Owns every use of ``tiktoken`` and ``tokenizers``. tiktoken is used because it is about five times faster; it is used only
-after it has been shown, on this very vocabulary, to give the ids that ``tokenizers`` gives. Nothing is downloaded.
+Owns every use of ``tiktoken`` and, with ``decoding``, of ``tokenizers``. tiktoken is used because it is about five times
+faster; it is used only after it has been shown, on this very vocabulary, to give the ids that ``tokenizers`` gives. Nothing
+is downloaded.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import EngineAborted, EngineDied, SchemaNotSupported, SettingsError
+from service.tokens.decoding import Detokenizer
 from workers.engine.checking import check_request
 from workers.engine.engine import (
     EngineDelta,
@@ -49,6 +50,7 @@ class VllmEngine:
         self._model_dir = model_dir
         self._profile = profile
         self._llm: Any = None
+        self._detokenizer: Detokenizer | None = None
         self._info: EngineInfo | None = None
         self._in_use: set[str] = set()
         self._dead = False
@@ -90,6 +92,8 @@ class VllmEngine:
                 f"There is no model in {self._model_dir} (no config.json): run `longread model prepare` for the small one, "
                 "or set LONGREAD_MODEL__PATH to the folder of yours."
             )
+        if not self._profile.skip_tokenizer_init:
+            self._detokenizer = Detokenizer(self._model_dir)
         version = installed_version()
         set_environment(self._profile)
         from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - seconds; and after the environment
@@ -165,6 +169,7 @@ class VllmEngine:
         started = time.monotonic()
         first: float | None = None
         texts: list[str] = []
+        stream = self._detokenizer.stream() if self._detokenizer is not None else None
         output_tokens = 0
         with self._vllm_errors():
             async with contextlib.aclosing(self._stream(request)) as outputs:
@@ -174,10 +179,13 @@ class VllmEngine:
                     if piece.token_ids and first is None:
                         first = now
                     reason = _finish_reason(piece.finish_reason)
-                    texts.append(piece.text)
-                    output_tokens += len(piece.token_ids)
+                    ids = tuple(piece.token_ids)
+                    # The token that ended the answer is not part of its text.
+                    text = "" if stream is None else stream.push(ids[:-1] if reason == "stop" else ids)
+                    texts.append(text)
+                    output_tokens += len(ids)
                     cached = int(output.num_cached_tokens or 0)
-                    on_delta(EngineDelta(piece.text, tuple(piece.token_ids), reason, cached))
+                    on_delta(EngineDelta(text, ids, reason, cached))
                     if reason is None:
                         continue
                     return EngineResult(
@@ -204,7 +212,8 @@ class VllmEngine:
             top_p=request.top_p,
             seed=request.seed,
             output_kind=RequestOutputKind.DELTA,
-            detokenize=not self._profile.skip_tokenizer_init,
+            # Its decoder would read the whole prompt first: see ``service.tokens.decoding``.
+            detokenize=False,
             structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         )
         # An input that is ready as it is: raw prompts would take a detour through vLLM's tokenisation threads.
