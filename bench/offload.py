@@ -3,7 +3,8 @@
     python -m bench.offload --tokenizer FOLDER --out bench/results/offload.json
 
 Qwen2.5-7B shape, random weights, through the public REST API. The GPU's cache is made small, so that other documents
-push the measured ones out of it; only then are host-warm figures taken.
+push the measured ones out of it; only then are host-warm figures taken. At the end every document is deleted, and the files
+of its blocks should leave the disk.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import os
 import random
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ LENGTHS = (31_744, 64_512, 126_000)
 TIERS = "8k,32k,64k,128k"
 PUSHERS = 4
 GIB = 1024**3
+_GONE_SECONDS = 60
 
 
 async def ask(client: Client, document: str, n: int) -> dict[str, Any]:
@@ -80,6 +83,25 @@ async def second_life(url: str, encoder: PromptEncoder, rows: list[dict[str, Any
             show("second life", row)
 
 
+def deleted(url: str, folder: Path) -> dict[str, Any]:
+    """Delete every document; how many files of blocks there were, how many stay, and after how long."""
+    before, started = len(_files(folder)), time.perf_counter()
+    with httpx.Client(base_url=url, timeout=60) as http:
+        while page := http.get("/v1/documents", params={"limit": 100}).json()["data"]:
+            for document in page:
+                http.delete(f"/v1/documents/{document['id']}").raise_for_status()
+    while (left := len(_files(folder))) and time.perf_counter() - started < _GONE_SECONDS:
+        time.sleep(0.5)
+    row = {"files": before, "files_left": left, "seconds": time.perf_counter() - started}
+    show("deleted", row)
+    return row
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of blocks; lists and notes lie beside them."""
+    return list(folder.rglob("*.bin"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokenizer", type=Path, required=True)
@@ -102,10 +124,12 @@ def main() -> None:
     with installation(work / "data", TIERS, env) as url:
         rows, ids = asyncio.run(first_life(url, encoder))
     write_result(arguments.out, {"rows": rows})
-    disk = sum(f.stat().st_size for f in (work / "kv").rglob("*") if f.is_file())
+    disk = sum(f.stat().st_size for f in _files(work / "kv"))
     with installation(work / "data", TIERS, env) as url:
         asyncio.run(second_life(url, encoder, rows, ids))
-    write_result(arguments.out, {"rows": rows, "disk_bytes": disk})
+        write_result(arguments.out, {"rows": rows, "disk_bytes": disk})
+        gone = deleted(url, work / "kv")
+    write_result(arguments.out, {"rows": rows, "disk_bytes": disk, "deleted": gone})
 
 
 if __name__ == "__main__":
