@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
 from service.errors import InvalidModelOutput
-from service.store import batches, jobs, maintenance, questions
+from service.store import batches, claims, jobs, maintenance, questions
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
 from tests.fixtures.installation import Workers
@@ -133,6 +133,37 @@ def test_question_is_claimed_while_it_is_cancelled(
         response = client.post(f"/v1/questions/{question}/cancel")
     assert (response.status_code, response.json()["status"]) == (200, "cancelled")
     assert claimed == [None]
+
+
+@pytest.mark.parametrize("before", ["queued", "running"])
+def test_an_item_is_claimed_or_given_back_while_its_batch_is_cancelled(
+    client: TestClient, workers: Workers, document: str, database: Database, before: str
+) -> None:
+    batch = client.post("/v1/batches", json={"task": "ask", "documents": [document], "questions": ["A?"]}).json()["id"]
+    lease = workers.claim(JobKind.ANSWER) if before == "running" else None
+    statuses: list[int] = []
+    cancel = threading.Thread(target=lambda: statuses.append(client.post(f"/v1/batches/{batch}/cancel").status_code))
+    with database.write() as session:
+        now = database.now(session)
+        if lease is not None:
+            assert jobs.give_back(session, now, lease.job_id, lease.attempt, penalty=False)
+        else:
+            taken = claims.claim_next(
+                session, now, worker_id="w", kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=60
+            )
+            assert taken is not None
+        cancel.start()
+        # It has met the item as it was and waits for what becomes of it.
+        cancel.join(timeout=0.5)
+    cancel.join(timeout=20)
+    found = client.get(f"/v1/batches/{batch}").json()
+    assert found["cancel_requested"]
+    if before == "running":
+        assert (statuses, found["status"]) == ([200], "cancelled")
+    else:
+        assert (statuses, found["status"]) == ([202], "running")
+        with database.read() as session:
+            assert jobs.stop_requests(session, database.now(session), worker_id="w")
 
 
 def test_cancelled_job_that_was_given_back_ends(
