@@ -146,7 +146,8 @@ def keep_pinned(
                 col(JobRow.state).in_([str(state) for state in TERMINAL]),
             )
         )
-        rung.append(documents.queue_warm(session, now, row, placer))
+        if documents.is_there(session, row.id):
+            rung.append(documents.queue_warm(session, now, row, placer))
     return rung
 
 

@@ -47,6 +47,12 @@ def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = Fals
     return row
 
 
+def is_there(session: Session, document_id: str) -> bool:
+    """Whether the document still exists, which it then does until the transaction ends."""
+    held = select(DocumentRow.id).where(col(DocumentRow.id) == document_id).with_for_update(read=True, key_share=True)
+    return session.exec(held).first() is not None
+
+
 def _of(tenant_id: str) -> SelectOfScalar[DocumentRow]:
     return select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.estimate).is_(False))
 

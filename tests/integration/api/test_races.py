@@ -13,11 +13,15 @@ from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
 from service.errors import InvalidModelOutput
-from service.store import batches, claims, jobs, maintenance, questions
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
+from service.settings import Settings
+from service.store import batches, claims, documents, jobs, maintenance, questions
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
 from tests.fixtures.installation import Workers
 from tests.integration.api.conftest import ask, upload
+from workers.keepwarm import PinKeeper
 
 
 @pytest.fixture
@@ -181,11 +185,22 @@ def test_cancelled_job_that_was_given_back_ends(
 
 
 def test_upload_of_bytes_whose_document_is_being_deleted(client: TestClient, race: Any) -> None:
-    from service.store import documents
-
     first = upload(client)["id"]
     again: list[str] = []
     with race(documents, "delete", lambda: again.append(upload(client)["id"])):
         assert client.delete(f"/v1/documents/{first}").status_code == 204
     assert again[0] != first
     assert client.get(f"/v1/documents/{again[0]}/content").status_code == 200
+
+
+@pytest.mark.parametrize("rival_at", ["queue_warm", "is_there"])
+def test_a_pinned_document_is_deleted_while_it_is_to_be_warmed(
+    client: TestClient, workers: Workers, settings: Settings, database: Database, race: Any, rival_at: str
+) -> None:
+    workers.start(kv_tokens=4_000)
+    document = upload(client, params={"warm": "false", "pin_seconds": "300"})["id"]
+    workers.read()
+    keep = PinKeeper(settings, database, Bell(make_celery(settings.broker, publish_only=True), settings.tier_table()))
+    with race(documents, rival_at, lambda: client.delete(f"/v1/documents/{document}")):
+        keep()
+    assert client.get(f"/v1/documents/{document}").status_code == 404
