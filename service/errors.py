@@ -16,7 +16,8 @@
     │   ├── Unprocessable       422  unprocessable (subclasses name the case)
     │   ├── TooManyRequests     429  too_many_queued_tokens
     │   ├── TooManyWaiting      429  too_many_waiting
-    │   └── TooManyUploads      429  too_many_uploads
+    │   ├── TooManyUploads      429  too_many_uploads
+    │   └── HeadTooLarge        431  head_too_large
     ├── ServiceError            the service cannot do it now; the same call may succeed later
     │   ├── DatabaseUnavailable 503  database_unavailable
     │   ├── Stopping            503  stopping
@@ -157,7 +158,7 @@ class MethodNotAllowed(RequestError):
 
 
 class RequestStalled(RequestError):
-    """The request's body stopped arriving.
+    """The request stopped arriving: its head was not whole in time, or nothing more of its body came.
 
     Nothing was done. Send it again.
     """
@@ -224,6 +225,16 @@ class RequestTooLarge(RequestError):
 
     code = "request_too_large"
     status = 413
+
+
+class HeadTooLarge(RequestError):
+    """The request line and the headers are longer than this service accepts.
+
+    ``max_bytes`` names the limit.
+    """
+
+    code = "head_too_large"
+    status = 431
 
 
 class FileTooLarge(RequestError):

@@ -36,6 +36,8 @@ class HttpSettings(_Group):
     """TCP port of the API; 0 takes a free one and prints it."""
     allow_open: bool = False
     """Listen on other than loopback addresses although no API key exists (inside a private container network)."""
+    head_timeout_seconds: float = Field(default=30.0, gt=0)
+    """How long a request line with its headers may take to arrive before the connection is closed."""
 
 
 class DatabaseSettings(_Group):

@@ -84,6 +84,7 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
     ids, starts = encoder.prefix([encoder.page(page.number, page.text) for page in pages])
     fit = tiers.fit(len(ids))
     with database.write() as session:
+        prefixes.hold(session, document.prefix_id)
         prefix_id = prefixes.store(
             session,
             database.now(session),
@@ -98,6 +99,9 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
         row.tier, row.headroom_tokens, row.fits = fit.tier, fit.headroom, fit.fits
         session.add(row)
         versions.compare(session, row)
+        if prefix_id != document.prefix_id:
+            # Nobody would delete it any more once no document has it.
+            prefixes.delete_unused(session, document.prefix_id)
         stored = prefixes.load(session, row.prefix_owner, prefix_id)
     log.info("prefix_recounted", document=document.id, tokens=len(ids), tier=fit.tier)
     assert stored is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 import structlog
 
@@ -16,7 +17,7 @@ from service.store.blobs import BlobStore
 from service.store.database import Database
 from service.store.placement import placer_for
 from service.tokens.prompt import PromptEncoder
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Stopped
 from workers.ingest import reading
 from workers.ingest.reading import PageText, ReadLimits, ReadOptions
 from workers.prefixing import tier_for_total
@@ -59,6 +60,8 @@ class DocumentReader:
         """
         with self._database.write() as session:
             document = documents.start_reading(session, attempt.lease)
+        if document is None:
+            _lost(attempt)
         started = time.monotonic()
         pages = _Pages(self._database, self._encoder, attempt)
         try:
@@ -124,6 +127,9 @@ class DocumentReader:
                 tier_of=tier_for_total(self._tiers, fit.tier),
                 placer=self._placer,
             )
+            if bells is None:
+                # Within the transaction: the prefix, which nobody would ever delete, is not kept either.
+                _lost(attempt)
         if bells:
             self._bell.ring(bells, self.runtime.served if self.runtime else set())
 
@@ -131,12 +137,25 @@ class DocumentReader:
         ids, _ = self._encoder.prefix(pages)
         with self._database.write() as session:
             now = self._database.now(session)
-            estimates.finish(session, now, attempt.lease, read, len(ids), self._tiers.fit(len(ids)))
+            if not estimates.finish(session, now, attempt.lease, read, len(ids), self._tiers.fit(len(ids))):
+                _lost(attempt)
 
     def _fail(self, attempt: Attempt, error: DocumentError) -> None:
         with self._database.write() as session:
             recorded = documents.reading_failed(session, self._database.now(session), attempt.lease, error)
-        log.info("document_failed", document=attempt.lease.document_id, code=error.code, recorded=recorded)
+        if not recorded:
+            _lost(attempt)
+        log.info("document_failed", document=attempt.lease.document_id, code=error.code)
+
+
+def _lost(attempt: Attempt) -> NoReturn:
+    """End an attempt whose row is another one's now, or gone.
+
+    Raises:
+        Stopped: Always.
+    """
+    attempt.stop("lost")
+    raise Stopped(attempt.reason)
 
 
 class _Pages:

@@ -1,6 +1,6 @@
-"""uvicorn, with the two things that it leaves out: those who wait are told that it stops, and who does not read is cut off.
+"""uvicorn, with what it leaves out: those who wait are told that it stops, and who does not read is cut off.
 
-The only place that knows uvicorn's insides: ASGI has no way to end a connection whose client takes nothing. Closing it is
+With ``connections`` the only place that knows uvicorn's insides: ASGI has no way to end a connection whose client takes nothing. Closing it is
 not enough, because a transport that is closed first waits until everything was taken.
 """
 
@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.connections import timed_head
 from service.api.services import Services
 
 log = structlog.stdlib.get_logger(__name__)
@@ -64,11 +65,14 @@ class ApiServer(uvicorn.Server):
 
     Args:
         app: Made by ``create_app``.
+        head_seconds: How long a request's head may take to arrive.
         config: Further arguments of uvicorn's configuration.
     """
 
-    def __init__(self, app: FastAPI, **config: Any) -> None:
-        super().__init__(uvicorn.Config(CutOff(app), log_config=None, access_log=False, **config))
+    def __init__(self, app: FastAPI, *, head_seconds: float, **config: Any) -> None:
+        super().__init__(
+            uvicorn.Config(CutOff(app), http=timed_head(head_seconds), log_config=None, access_log=False, **config)
+        )
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -61,7 +61,11 @@ def run_api(settings: Settings, listener: socket.socket) -> None:
     signal.signal(signal.SIGTERM, stopped)
     signal.signal(signal.SIGINT, stopped)
     server = ApiServer(
-        create_app(settings), server_header=False, timeout_graceful_shutdown=_GRACEFUL_SECONDS, backlog=2048
+        create_app(settings),
+        head_seconds=settings.http.head_timeout_seconds,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+        backlog=2048,
     )
     server.run(sockets=[listener])
     if not server.started:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, update
+from sqlalchemy import case, func, insert, literal, update
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
 from service.domain.jobs import TERMINAL, JobKind, JobState, Priority
 from service.errors import LongreadError, NotFound
 from service.store import jobs
+from service.store.database import UtcDateTime
 from service.store.questions import NewQuestion
 from service.store.tables import BatchRow, DocumentRow, JobRow, QuestionRow
 
@@ -179,21 +180,26 @@ def add_items(session: Session, now: datetime, batch: BatchRow, prepared: Prepar
 
 
 def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> BatchRow:
-    """Cancel what has not finished; what has is kept. Two statements, however many items wait."""
+    """Cancel what has not finished; what has is kept.
+
+    One statement, however many items wait, so that an item is met in whatever state it has then: between two, one for
+    those that wait and one for those that run, an item that is claimed or given back would be missed by both.
+    """
     row = get(session, tenant_id, batch_id)
-    mine = col(JobRow.batch_id) == batch_id
-    ended = session.connection().execute(
+    waits = col(JobRow.state) == JobState.QUEUED
+    open_items = session.connection().execute(
         update(JobRow)
-        .where(mine, col(JobRow.state) == JobState.QUEUED)
-        .values(state=JobState.CANCELLED, finished_at=now, lease_until=None)
-    )
-    asked = session.connection().execute(
-        update(JobRow)
-        .where(mine, col(JobRow.state) == JobState.RUNNING)
-        .values(cancel_requested_at=func.coalesce(col(JobRow.cancel_requested_at), now))
+        .where(col(JobRow.batch_id) == batch_id, col(JobRow.state).in_([str(JobState.QUEUED), str(JobState.RUNNING)]))
+        .values(
+            state=case((waits, str(JobState.CANCELLED)), else_=col(JobRow.state)),
+            finished_at=case((waits, literal(now, UtcDateTime)), else_=col(JobRow.finished_at)),
+            cancel_requested_at=case(
+                (waits, col(JobRow.cancel_requested_at)), else_=func.coalesce(col(JobRow.cancel_requested_at), now)
+            ),
+        )
     )
     # A batch that had finished stays what it was.
-    if row.cancelled_at is None and jobs.changed(ended) + jobs.changed(asked):
+    if row.cancelled_at is None and jobs.changed(open_items):
         row.cancelled_at = now
         session.add(row)
     return row

@@ -55,8 +55,9 @@ def pin(session: Session, now: datetime, document: DocumentRow, seconds: int) ->
         .values(document_id=document.id, tenant_id=document.tenant_id, created_at=now, **values)
         .on_conflict_do_update(index_elements=["document_id"], set_=values)
     )
-    session.expire_all()
-    return session.exec(select(PinRow).where(col(PinRow.document_id) == document.id)).one()
+    # As the database has it now, and nothing else of the session anew: its other rows are still needed.
+    mine = select(PinRow).where(col(PinRow.document_id) == document.id)
+    return session.exec(mine, execution_options={"populate_existing": True}).one()
 
 
 def check_room(
@@ -145,7 +146,8 @@ def keep_pinned(
                 col(JobRow.state).in_([str(state) for state in TERMINAL]),
             )
         )
-        rung.append(documents.queue_warm(session, now, row, placer))
+        if documents.is_there(session, row.id):
+            rung.append(documents.queue_warm(session, now, row, placer))
     return rung
 
 

@@ -171,6 +171,8 @@ def _first(form: _Form, nth: int, *more: Any) -> Any:
         col(JobRow.kind).in_([str(k) for k in form.kinds]),
         col(JobRow.cancel_requested_at).is_(None),
         or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= bindparam("now")),
+        # The sweep ends it; a worker that starts after hours claims before its first sweep.
+        or_(col(JobRow.deadline_at).is_(None), col(JobRow.deadline_at) > bindparam("now")),
         or_(
             col(JobRow.prefer_worker).is_(None),
             col(JobRow.prefer_worker) == bindparam("worker"),

@@ -23,6 +23,15 @@ from service.errors import DatabaseUnavailable, SettingsError
 from service.store.turns import Turns
 
 _WRITE = "longread_write"
+_POSTGRES_CONNECTION = {
+    "connect_timeout": 3,
+    # A server whose machine or network is gone says nothing more; without these every thread that asked it would wait
+    # for a quarter of an hour, or for ever. Seconds, and milliseconds for the last one.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _SQLITE_NOW = "SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')"
 
 
@@ -77,7 +86,7 @@ class Database:
         else:
             options["pool_pre_ping"] = True
             options["pool_timeout"] = 10
-            options["connect_args"] = {"connect_timeout": 3}
+            options["connect_args"] = dict(_POSTGRES_CONNECTION)
         # Parameters hold questions and file names, which must reach no log through an exception's text.
         self.engine = create_engine(parsed, hide_parameters=True, **options)
         self._turns: Turns | None = None

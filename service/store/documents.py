@@ -47,6 +47,12 @@ def get(session: Session, tenant_id: str, document_id: str, *, hold: bool = Fals
     return row
 
 
+def is_there(session: Session, document_id: str) -> bool:
+    """Whether the document still exists, which it then does until the transaction ends."""
+    held = select(DocumentRow.id).where(col(DocumentRow.id) == document_id).with_for_update(read=True, key_share=True)
+    return session.exec(held).first() is not None
+
+
 def _of(tenant_id: str) -> SelectOfScalar[DocumentRow]:
     return select(DocumentRow).where(col(DocumentRow.tenant_id) == tenant_id, col(DocumentRow.estimate).is_(False))
 
@@ -155,8 +161,12 @@ def queue_reading(session: Session, now: datetime, row: DocumentRow) -> jobs.Doo
     return jobs.bell(job)
 
 
-def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
-    """Begin an attempt at reading: the pages of an earlier attempt are dropped."""
+def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow | None:
+    """Begin an attempt at reading: the pages of an earlier attempt are dropped. None when the lease was lost: a later
+    attempt may have read the document already.
+    """
+    if not jobs.holds(session, lease):
+        return None
     row = _leased(session, lease)
     session.connection().execute(sql_delete(PageRow).where(col(PageRow.document_id) == row.id))
     row.status, row.pages_done, row.pages = DocumentStatus.READING, 0, None
@@ -166,14 +176,7 @@ def start_reading(session: Session, lease: jobs.Lease) -> DocumentRow:
 
 def add_pages(session: Session, lease: jobs.Lease, pages: Sequence[CountedPage], *, total: int, done: int) -> bool:
     """Store pages (not an estimate's) as they are read and show the progress. False when the lease was lost: the reader must stop."""
-    held = session.exec(
-        select(JobRow.id).where(
-            col(JobRow.id) == lease.job_id,
-            col(JobRow.attempt) == lease.attempt,
-            col(JobRow.state) == JobState.RUNNING,
-        )
-    ).first()
-    if held is None:
+    if not jobs.holds(session, lease):
         return False
     row = _leased(session, lease)
     row.pages, row.pages_done = total, done

@@ -95,6 +95,12 @@ def _guard(job_id: str, attempt: int) -> tuple[Any, ...]:
     return (col(JobRow.id) == job_id, col(JobRow.attempt) == attempt, col(JobRow.state) == JobState.RUNNING)
 
 
+def holds(session: Session, lease: Lease) -> bool:
+    """Whether an attempt still has its lease, which nobody takes from it until the transaction ends."""
+    held = select(JobRow.id).where(*_guard(lease.job_id, lease.attempt)).with_for_update(read=True)
+    return session.exec(held).first() is not None
+
+
 def succeed(session: Session, now: datetime, job_id: str, attempt: int) -> bool:
     """End a running job well. False when the lease was lost: then no part of the result may be written."""
     result = session.connection().execute(_SUCCEED, {"job": job_id, "held": attempt, "now": now})

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, exists
+from sqlalchemy import bindparam, delete
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -163,17 +163,23 @@ def note_residency(
         )
         return
     # One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
+    # What is found is held, so that it is not gone when the entry that names it is written (PostgreSQL).
     noted = {"state": state, "tokens": tokens, "last_used_at": now}
     row = {"prefix_id": prefix_id, "worker_id": worker_id, "tenant_id": owner, "created_at": now, **noted}
     columns = ResidencyRow.metadata.tables[ResidencyRow.__tablename__].columns
     values = [bindparam(None, value, type_=columns[name].type) for name, value in row.items()]
-    prefix = exists().where(col(PrefixRow.id) == prefix_id)
+    there = (
+        sql_select(*values)
+        .select_from(PrefixRow)
+        .join(WorkerRow, col(WorkerRow.id) == worker_id)
+        .where(col(PrefixRow.id) == prefix_id)
+        .with_for_update(read=True, key_share=True)
+    )
     if cache_epoch is not None:
-        prefix = prefix.where(col(PrefixRow.cache_epoch) == cache_epoch)
-    there = exists().where(col(WorkerRow.id) == worker_id), prefix
+        there = there.where(col(PrefixRow.cache_epoch) == cache_epoch)
     session.connection().execute(
         insert_or(session, ResidencyRow)
-        .from_select(list(row), sql_select(*values).where(*there))
+        .from_select(list(row), there)
         .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
     )
 

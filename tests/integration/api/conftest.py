@@ -39,12 +39,17 @@ def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def read(database: Database, settings: Settings, workers: Workers) -> ReadNext:
-    """Reads the next document as an ingest worker does, in a child process, and returns its id."""
+def reader(database: Database, settings: Settings) -> DocumentReader:
+    """An ingest worker's handler: it reads in a child process."""
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     blobs = BlobStore(settings.data_dir / "blobs", min_free_bytes=0)
     bell = Bell(make_celery(settings.broker, publish_only=True), settings.tier_table())
-    reader = DocumentReader(settings, database, blobs, encoder, bell)
+    return DocumentReader(settings, database, blobs, encoder, bell)
+
+
+@pytest.fixture
+def read(reader: DocumentReader, workers: Workers) -> ReadNext:
+    """Reads the next document as an ingest worker does, and returns its id."""
 
     def run() -> str:
         lease = workers.claim(JobKind.READ, JobKind.COUNT)

@@ -114,6 +114,16 @@ def test_an_upload_is_pinned_and_warmed_once_it_is_read(
     problem(refused, 400, "invalid_request")
 
 
+def test_a_document_that_is_being_read_is_pinned_and_warmed_on_demand(client: TestClient, workers: Workers) -> None:
+    workers.start(kv_tokens=4_000)
+    document = upload(client, params={"warm": "false"})["id"]
+    for _ in range(2):
+        assert client.post(f"/v1/documents/{document}/warm", json={"pin_seconds": 600}).status_code == 202
+    workers.read()
+    assert workers.claim(JobKind.WARM) is not None
+    assert client.post(f"/v1/documents/{document}/warm", json={"pin_seconds": 600}).status_code == 202
+
+
 def test_an_upload_that_does_not_fit_says_so(
     client: TestClient, workers: Workers, database: Database, settings: Settings
 ) -> None:

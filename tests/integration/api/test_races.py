@@ -13,11 +13,15 @@ from starlette.testclient import TestClient
 
 from service.domain.jobs import JobKind
 from service.errors import InvalidModelOutput
-from service.store import batches, jobs, maintenance, questions
+from service.jobqueue.celery import make_celery
+from service.jobqueue.doorbell import Bell
+from service.settings import Settings
+from service.store import batches, claims, documents, jobs, maintenance, questions
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
 from tests.fixtures.installation import Workers
 from tests.integration.api.conftest import ask, upload
+from workers.keepwarm import PinKeeper
 
 
 @pytest.fixture
@@ -135,6 +139,37 @@ def test_question_is_claimed_while_it_is_cancelled(
     assert claimed == [None]
 
 
+@pytest.mark.parametrize("before", ["queued", "running"])
+def test_an_item_is_claimed_or_given_back_while_its_batch_is_cancelled(
+    client: TestClient, workers: Workers, document: str, database: Database, before: str
+) -> None:
+    batch = client.post("/v1/batches", json={"task": "ask", "documents": [document], "questions": ["A?"]}).json()["id"]
+    lease = workers.claim(JobKind.ANSWER) if before == "running" else None
+    statuses: list[int] = []
+    cancel = threading.Thread(target=lambda: statuses.append(client.post(f"/v1/batches/{batch}/cancel").status_code))
+    with database.write() as session:
+        now = database.now(session)
+        if lease is not None:
+            assert jobs.give_back(session, now, lease.job_id, lease.attempt, penalty=False)
+        else:
+            taken = claims.claim_next(
+                session, now, worker_id="w", kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=60
+            )
+            assert taken is not None
+        cancel.start()
+        # It has met the item as it was and waits for what becomes of it.
+        cancel.join(timeout=0.5)
+    cancel.join(timeout=20)
+    found = client.get(f"/v1/batches/{batch}").json()
+    assert found["cancel_requested"]
+    if before == "running":
+        assert (statuses, found["status"]) == ([200], "cancelled")
+    else:
+        assert (statuses, found["status"]) == ([202], "running")
+        with database.read() as session:
+            assert jobs.stop_requests(session, database.now(session), worker_id="w")
+
+
 def test_cancelled_job_that_was_given_back_ends(
     client: TestClient, workers: Workers, document: str, database: Database
 ) -> None:
@@ -150,11 +185,22 @@ def test_cancelled_job_that_was_given_back_ends(
 
 
 def test_upload_of_bytes_whose_document_is_being_deleted(client: TestClient, race: Any) -> None:
-    from service.store import documents
-
     first = upload(client)["id"]
     again: list[str] = []
     with race(documents, "delete", lambda: again.append(upload(client)["id"])):
         assert client.delete(f"/v1/documents/{first}").status_code == 204
     assert again[0] != first
     assert client.get(f"/v1/documents/{again[0]}/content").status_code == 200
+
+
+@pytest.mark.parametrize("rival_at", ["queue_warm", "is_there"])
+def test_a_pinned_document_is_deleted_while_it_is_to_be_warmed(
+    client: TestClient, workers: Workers, settings: Settings, database: Database, race: Any, rival_at: str
+) -> None:
+    workers.start(kv_tokens=4_000)
+    document = upload(client, params={"warm": "false", "pin_seconds": "300"})["id"]
+    workers.read()
+    keep = PinKeeper(settings, database, Bell(make_celery(settings.broker, publish_only=True), settings.tier_table()))
+    with race(documents, rival_at, lambda: client.delete(f"/v1/documents/{document}")):
+        keep()
+    assert client.get(f"/v1/documents/{document}").status_code == 404

@@ -7,23 +7,20 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from service.api import middleware
-from service.api.app import create_app
-from service.api.server import ApiServer
 from service.domain.jobs import JobKind
 from service.jobqueue.streams import TokenWriter
 from service.settings import Settings
 from service.store.database import Database
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
+from tests.fixtures.serving import served
 from tests.integration.api.test_documents import blobs
 from tests.integration.api.test_events import parse, text_of
 
@@ -38,25 +35,6 @@ def settings(make_settings: MakeSettings, database_url: str, broker_url: str) ->
     return make_settings(
         database={"url": database_url}, broker={"url": broker_url}, limits={"max_upload_bytes": 8_000_000}
     )
-
-
-@contextmanager
-def served(settings: Settings) -> Generator[tuple[str, uvicorn.Server]]:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = ApiServer(create_app(settings), timeout_graceful_shutdown=3)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-            assert thread.is_alive()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
-    finally:
-        server.should_exit = True
-        thread.join(timeout=20)
-        listener.close()
-        assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from service.domain.ids import new_id
 from service.store import documents, prefixes
 from service.store.database import Database
-from service.store.tables import ALL_TENANTS, DocumentRow
+from service.store.tables import ALL_TENANTS, DocumentRow, ResidencyRow, WorkerRow
 
 
 def stored(session: Session, now: datetime) -> str:
@@ -86,3 +86,31 @@ def test_a_prefix_that_is_being_deleted_is_stored_anew(database: Database) -> No
         (row,) = documents.list_page(session, "b", limit=5)
         assert row.prefix_id is not None
         assert prefixes.load(session, ALL_TENANTS, row.prefix_id) is not None
+
+
+def test_a_prefix_is_deleted_while_a_worker_says_that_it_holds_it(database: Database) -> None:
+    """The answer that is stored in the same transaction must not be lost for that."""
+    with database.write() as session:
+        now = database.now(session)
+        prefix_id = stored(session, now)
+        worker_id = new_id("w")
+        session.add(WorkerRow(id=worker_id, kind="engine", state="ready", host="h", pid=1, started_at=now, beat_at=now))
+
+    def note() -> None:
+        with database.write() as other:
+            prefixes.note_residency(
+                other, now, owner=ALL_TENANTS, prefix_id=prefix_id, worker_id=worker_id, tokens=96, state="warm",
+                cache_epoch=0,
+            )  # fmt: skip
+
+    note()
+    with database.write() as session:
+        prefixes.hold(session, prefix_id)
+        prefixes.delete_unused(session, prefix_id)
+        thread, errors = beside(note)
+        # Time for the entry to get as far as it can.
+        thread.join(0.5)
+    thread.join(20)
+    assert errors == []
+    with database.read() as session:
+        assert session.exec(select(ResidencyRow)).all() == []

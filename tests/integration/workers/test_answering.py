@@ -21,7 +21,7 @@ from service.store import caching, documents, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease
 from service.store.questions import NewQuestion
-from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, QuestionRow, ResidencyRow
+from service.store.tables import ALL_TENANTS, DEFAULT_TENANT, DocumentRow, JobRow, PrefixRow, QuestionRow, ResidencyRow
 from service.tokens.prompt import PromptEncoder
 from tests.fakes.engine import FakeBehaviour, FakeEngine
 from tests.fixtures.model import write_model
@@ -195,6 +195,18 @@ def test_a_shared_document_is_computed_once_for_all_who_share_it(bench: Bench):
     assert second.cached_tokens == (mine.tokens or 0) // block * block
     assert third.cached_tokens == 0
     assert sorted(bench.holds()) == sorted([mine.prefix_id or "", private.prefix_id or ""])
+
+
+def test_a_prefix_that_is_counted_anew_takes_the_place_of_the_old_one(bench: Bench):
+    """The old one holds the text too, and no deletion would reach it any more."""
+    with bench.database.write() as session:
+        now = bench.database.now(session)
+        document = store_document(session, now, PAGES, token_ids=range(50), tier="8k")
+    _, job = bench.answer(document)
+    assert job.state == JobState.SUCCEEDED
+    with bench.database.read() as session:
+        assert session.exec(select(PrefixRow.fingerprint)).all() == [bench.encoder.fingerprint]
+    assert bench.holds() != [document.prefix_id]
 
 
 def test_nobody_finds_another_tenants_question_on_a_shared_document(bench: Bench):
