@@ -24,7 +24,7 @@ def test_f02_engine_core_kill(rig: Rig, row: Row, long: bool) -> None:
 
 def test_f03_engine_hang(rig: Rig, row: Row, long: bool) -> None:
     """The engine's own process stops computing: the watchdog's canary finds it, and the process is killed too."""
-    _hurt_cores(rig, row, signal.SIGSTOP, times=20 if long else 2)
+    _hurt_cores(rig, row, signal.SIGSTOP, times=12 if long else 2)
 
 
 def gone(rig: Rig, worker: Worker) -> bool:

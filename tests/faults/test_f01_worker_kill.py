@@ -45,7 +45,7 @@ def test_f01_rerun_at_the_products_lease(make_rig: MakeRig, sqlite_url: str, row
     )
     rig.start_workers(2)
     at: dict[int, float] = {}
-    for _ in range(12 if long else 1):
+    for _ in range(8 if long else 1):
         rig.ask(4)
         victim = until(lambda: [w for w in rig.running if runs_of(rig, w.pid)], "work")[0]
         time.sleep(rig.random.uniform(0.0, 1.0))

@@ -190,7 +190,7 @@ def test_f13_heartbeat_vs_worker(database: Database, document_id: str, row: Row,
     """A worker's own heartbeat renews the lease while the worker records how an attempt ended: the end is recorded."""
     draw = random.Random(14)
     run = in_between if database.dialect == "postgresql" else together
-    for _ in range(1_000 if long else 40):
+    for _ in range(500 if long else 40):
         scene = Scene(database, document_id, expired=False, attempt=draw.choice([1, 3]), cancelled=True)
         name = draw.choice(["fail", "retry", "stop"])
         done, _ = run(database, getattr(scene, name), scene.renew)

@@ -51,7 +51,7 @@ def test_f08_postgres_away(make_rig: MakeRig, postgres_url: str, row: Row, long:
     rig = make_rig(postgres_url, fake=Fake(output_tokens=60, output_tokens_per_second=15.0))
     rig.start_workers(2)
     with _postgres(postgres_url) as admin:
-        for _ in range(10 if long else 2):
+        for _ in range(6 if long else 2):
             _load(rig)
             time.sleep(0.5)
             admin.execute("ALTER DATABASE longread ALLOW_CONNECTIONS false")
@@ -73,7 +73,7 @@ def test_f08_sqlite_locked(make_rig: MakeRig, sqlite_url: str, row: Row, long: b
     rig = make_rig(sqlite_url, database={"busy_timeout_seconds": 2.0})
     rig.start_workers(2)
     with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
-        for _ in range(10 if long else 2):
+        for _ in range(6 if long else 2):
             _load(rig)
             time.sleep(0.5)
             other.execute("BEGIN EXCLUSIVE")

@@ -34,7 +34,7 @@ def test_f01_streams_of_a_killed_worker(make_rig: MakeRig, sqlite_url: str, row:
     rig.start_workers(2)
     rig.start_api()
     client = Client(rig)
-    for _ in range(20 if long else 2):
+    for _ in range(10 if long else 2):
         followers = Followers(rig, ask_many(client, 6))
         until(lambda f=followers: all(one.text for one in f.all), "text of every answer")
         victim = rig.random.choice(until(lambda: [w for w in rig.running if runs_of(rig, w.pid)], "work", pause=0.02))

@@ -26,7 +26,7 @@ def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: 
     rig = make_rig(database_url, fake=Fake(output_tokens=44, output_tokens_per_second=10.0))
     rig.start_workers(2)
     hits: list[tuple[set[str], float]] = []
-    for _ in range(20 if long else 2):
+    for _ in range(12 if long else 2):
         # Full, so that it claims nothing at that moment: frozen inside a write, it would hold SQLite's lock as well.
         victim = at_work(rig, 8, runs=4)
         time.sleep(0.1)
@@ -54,10 +54,10 @@ def test_f12_stale_worker(make_rig: MakeRig, database_url: str, row: Row, long: 
 
 def test_f18_cancel_storm(make_rig: MakeRig, sqlite_url: str, row: Row, long: bool) -> None:
     """Many jobs are cancelled at once, half of them while they run: the engine stops, and nothing is stored."""
-    places = 100 if long else 12
+    places = 250 if long else 12
     rig = make_rig(sqlite_url, fake=Fake(output_tokens=60, output_tokens_per_second=1.0), places=places)
     rig.start_workers(2)
-    ids = rig.ask(400 if long else 48)
+    ids = rig.ask(1_000 if long else 48)
     until(lambda: len(open_runs(rig.entries())) == 2 * places, "both engines full")
     running = {entry.job for entry in open_runs(rig.entries()).values()}
     asked = {job_id: rig.cancel(job_id) for job_id in ids}
@@ -119,7 +119,7 @@ def test_f20_other_signals(make_rig: MakeRig, sqlite_url: str, row: Row, long: b
     """Whatever asks a worker to end drains it, also when it has only just begun: nothing more is claimed."""
     rig = make_rig(sqlite_url, fake=Fake(output_tokens=40, output_tokens_per_second=5.0))
     exits: list[float] = []
-    for _ in range(20 if long else 2):
+    for _ in range(6 if long else 2):
         worker = rig.start_worker()
         rig.ask(6)
         until(lambda w=worker: runs_of(rig, w.pid), "the worker at work", pause=0.02)

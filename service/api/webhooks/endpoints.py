@@ -151,7 +151,7 @@ def ping_webhook(services: ServicesDep, tenant: TenantDep, webhook_id: _WebhookI
 
     def ping(record: Record) -> Response:
         with services.database.write() as session:
-            row = webhooks.get(session, tenant, _id(tenant, webhook_id))
+            row = webhooks.get(session, tenant, _id(tenant, webhook_id), hold=True)
             _refuse_default(row)
             if row.disabled_at is not None:
                 raise Conflict("The webhook is disabled; enable it before anything is sent.")

@@ -16,11 +16,11 @@ from service.errors import InvalidModelOutput
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.settings import Settings
-from service.store import batches, claims, documents, jobs, maintenance, questions
+from service.store import batches, claims, documents, jobs, maintenance, outbox, questions
 from service.store.database import Database
 from service.store.jobs import RetryPolicy
 from tests.fixtures.installation import Workers
-from tests.integration.api.conftest import ask, upload
+from tests.integration.api.conftest import Serve, ask, upload
 from workers.keepwarm import PinKeeper
 
 
@@ -204,3 +204,12 @@ def test_a_pinned_document_is_deleted_while_it_is_to_be_warmed(
     with race(documents, rival_at, lambda: client.delete(f"/v1/documents/{document}")):
         keep()
     assert client.get(f"/v1/documents/{document}").status_code == 404
+
+
+def test_a_webhook_is_deleted_while_it_is_pinged(serve: Serve, race: Any) -> None:
+    client = serve(webhooks={"allowed_hosts": ["127.0.0.1"]})
+    body = {"url": "http://127.0.0.1:9/hook", "events": ["document.ready"]}
+    webhook = client.post("/v1/webhooks", json=body).json()["id"]
+    with race(outbox, "ping", lambda: client.delete(f"/v1/webhooks/{webhook}")):
+        assert client.post(f"/v1/webhooks/{webhook}/ping").status_code == 202
+    assert client.get(f"/v1/webhooks/{webhook}").status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -12,12 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlmodel import select
 
 from service.api import middleware
 from service.domain.jobs import JobKind
 from service.jobqueue.streams import TokenWriter
 from service.settings import Settings
 from service.store.database import Database
+from service.store.tables import DocumentRow, IdempotencyRow
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
 from tests.fixtures.serving import served
@@ -212,6 +215,23 @@ def test_stopping_does_not_wait_for_those_who_wait(settings: Settings, database:
             thread.join(timeout=20)
         assert time.monotonic() - started < 10
         assert len(outcome) == 2
+
+
+def test_stopping_in_the_middle_of_an_upload_leaves_nothing(settings: Settings, database: Database) -> None:
+    with served(settings) as (address, server):
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            head = "POST /v1/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/pdf\r\nContent-Length: 4000000\r\nIdempotency-Key: k\r\n\r\n"
+            connection.sendall(head.encode() + pdf() + b"x" * 600_000)
+            until(lambda: bool(blobs(settings)))
+            server.should_exit = True
+            with contextlib.suppress(ConnectionError):
+                while connection.recv(4096):
+                    pass
+    assert blobs(settings) == []
+    with database.read() as session:
+        assert session.exec(select(IdempotencyRow)).all() == []
+        assert session.exec(select(DocumentRow)).all() == []
 
 
 def test_doorbells_are_rung_after_the_commit(http: httpx.Client, workers: Workers, broker_url: str) -> None:
