@@ -187,7 +187,8 @@ class PdfJob:
         one word in it, or a scan with a stamp, is read by OCR as a whole.
         """
         assert self._assembler is not None
-        self._dense_chars += len("".join(page.text.split()))
+        if not self._has_text_layer:
+            self._dense_chars += len("".join(page.text.split()))
         if self._options.ocr == "force" or (wants_ocr and self._options.ocr == "auto"):
             self._assembler.put_aside(page, problem)
         elif self._options.ocr == "auto" and page.text and not self._has_text_layer:
