@@ -113,16 +113,16 @@ class ReadingChild:
         while True:
             if not killed and time.monotonic() >= deadline:
                 self._kill_group()
+                # By its own id as well: in its first moments it is not in its own group yet, and has started nothing.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
                 killed = True
             ended = self._template.reap(self.pid)
             if ended is not None:
-                if not killed:
-                    self._kill_group()
+                self._kill_group()
                 return ended
             time.sleep(0.002)
 
     def _kill_group(self) -> None:
-        # The child by its own id as well: in its first moments it is not in its own group yet, and has started nothing.
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)

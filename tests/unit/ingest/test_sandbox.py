@@ -129,10 +129,15 @@ def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], forking
 
 
 def test_a_child_may_be_closed_in_its_first_moment(tmp_path: Path):
-    with path_fd(tmp_path) as fd:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(numbered_pdf(1))
+    fd = os.open(path, os.O_RDONLY)
+    try:
         for _ in range(50):
             child = ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000)
             assert child.close().signal == signal.SIGKILL
+    finally:
+        os.close(fd)
 
 
 def test_a_grandchild_dies_with_the_child(tmp_path: Path, nursery: Callable[[str], forking.Template]):
