@@ -103,6 +103,7 @@ class PdfJob:
             "task": "pdf",
             "password": self._options.password,
             "avoid": sorted(self._avoid_on_open),
+            "counted": self._opened.pages if self._opened is not None else None,
             "limits": asdict(self._limits),
         }
         shard.child = ReadingChild(request, fd=self._fd, max_frame_bytes=4 * self._limits.max_page_chars + 64 * 1024)
