@@ -22,6 +22,7 @@ from service.store.database import Database
 from service.store.tables import DEFAULT_TENANT, DocumentRow
 from service.tokens.prompt import PromptEncoder
 from workers.attempt import Attempt
+from workers.ingest import forking
 from workers.read_job import DocumentReader
 
 
@@ -41,6 +42,7 @@ def ingest(paths: Sequence[Path], data_dir: Path) -> dict[str, Any]:
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     bell = Bell(make_celery(settings.broker, publish_only=True), settings.tier_table())
     reader = DocumentReader(settings, database, blobs, encoder, bell)
+    forking.prepare()
 
     def work() -> None:
         while (lease := _claim(database)) is not None:

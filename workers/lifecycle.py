@@ -29,6 +29,7 @@ from workers.engine.host import EngineHost
 from workers.engine.offload_folder import OffloadFolder
 from workers.engine.shape import model_revision
 from workers.engine.spawned import end_with_parent
+from workers.ingest import forking
 from workers.keepwarm import PinKeeper
 from workers.offloaded import BlockNoter, OffloadKeeper
 from workers.quality import warn_of_loss
@@ -70,6 +71,7 @@ def run_ingest(settings: Settings) -> int:
         chores=[functools.partial(blobs.tidy, older_than_seconds=settings.limits.abandoned_seconds)],
     )
     reader.runtime = runtime
+    forking.prepare()
     runtime.start()
     return celery_worker.run(app, runtime, shutdown=database.close)
 

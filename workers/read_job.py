@@ -26,7 +26,7 @@ from workers.runtime import Runtime
 log = structlog.stdlib.get_logger(__name__)
 
 # Pages are stored in groups, so that a long document costs few transactions and progress still moves.
-_GROUP_PAGES = 64
+_GROUP_PAGES = 256
 _GROUP_SECONDS = 0.5
 
 

@@ -98,6 +98,10 @@ class CountedPage:
     label: str | None = None
     confidence: float | None = None
 
+    def columns(self) -> dict[str, Any]:
+        """Each value by its name. ``dataclasses.asdict`` copies deeply, at 0.1 ms a page."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class ReadDocument:

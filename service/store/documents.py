@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import delete as sql_delete
@@ -184,7 +183,7 @@ def add_pages(session: Session, lease: jobs.Lease, pages: Sequence[CountedPage],
     if row.estimate:
         return True
     # Rows of plain values: as objects, 2,400 pages took a second more.
-    rows = [{**asdict(page), "document_id": row.id, "tenant_id": lease.tenant_id} for page in pages]
+    rows = [{**page.columns(), "document_id": row.id, "tenant_id": lease.tenant_id} for page in pages]
     if rows:
         session.flush()
         session.connection().execute(sql_insert(PageRow), rows)

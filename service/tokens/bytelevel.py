@@ -23,6 +23,7 @@ _DIGITS_THEN_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?[^\s\p{{L}}\p{{N}}]+|
 # fancy-regex keeps a backtrack entry for each character of ``\s+(?!\S)``: tiktoken 0.14 panics between 300,000 and
 # 1,000,000 spaces in a row. Longer runs than this go to ``tokenizers``.
 LONGEST_SPACE_RUN = 16_384
+_HUGE_RUN = re.compile(rf"\s{{{LONGEST_SPACE_RUN}}}")
 
 
 class NotByteLevel(Exception):
@@ -37,13 +38,19 @@ class ByteLevelBpe:
         split: Regular expression that cuts text into pieces before merging (fancy-regex syntax).
         ranks: Token bytes to token id; lower ids merge first.
         special: Added tokens, text to id.
-        irregular: Finds text that tiktoken would encode differently or not at all.
+        missing: Bytes, each by itself, that have no token: text that has one in UTF-8 is not for tiktoken.
     """
 
     split: str
     ranks: dict[bytes, int]
     special: dict[str, int]
-    irregular: re.Pattern[str]
+    missing: tuple[bytes, ...]
+
+    def takes(self, text: str, utf8: bytes) -> bool:
+        """Whether tiktoken gives this text the ids that ``tokenizers`` gives: no byte without a token, no huge run of space."""
+        if any(byte in utf8 for byte in self.missing):
+            return False
+        return len(text) < LONGEST_SPACE_RUN or _HUGE_RUN.search(text) is None
 
 
 def byte_table() -> dict[str, int]:
@@ -82,7 +89,7 @@ def read_byte_level(tokenizer: Mapping[str, Any]) -> ByteLevelBpe:
         raise NotByteLevel("an added token shares its id with an ordinary one")
     if not model.get("ignore_merges"):
         _check_merge_order(model["vocab"], model["merges"])
-    return ByteLevelBpe(split, ranks, special, irregular_text(ranks))
+    return ByteLevelBpe(split, ranks, special, missing_bytes(ranks))
 
 
 def split_pattern(pre: Mapping[str, Any] | None) -> str:
@@ -113,8 +120,8 @@ def split_pattern(pre: Mapping[str, Any] | None) -> str:
             raise NotByteLevel("pre-tokenizer " + " + ".join(s["type"] for s in steps))
 
 
-def irregular_text(ranks: Iterable[bytes]) -> re.Pattern[str]:
-    r"""An expression that finds what only ``tokenizers`` encodes: characters with a byte that has no token, and huge runs.
+def missing_bytes(ranks: Iterable[bytes]) -> tuple[bytes, ...]:
+    r"""The bytes that UTF-8 text may have and that have no token.
 
     Vocabularies that were trained without a full byte alphabet have such bytes (SmolLM2: ``\x04 \x06 \x13 \x14 \x16
     \x1d`` and the lead bytes ``f1 f2``). tokenizers drops them silently; tiktoken panics.
@@ -123,27 +130,11 @@ def irregular_text(ranks: Iterable[bytes]) -> re.Pattern[str]:
         NotByteLevel: A continuation byte is missing, which touches characters all over Unicode.
     """
     single = {r[0] for r in ranks if len(r) == 1}
-    missing = [b for b in range(256) if b not in single]
-    parts: list[str] = []
+    missing = [byte for byte in (*range(0xC0), *range(0xC2, 0xF5)) if byte not in single]
     for byte in missing:
-        if byte < 0x80:
-            parts.append(re.escape(chr(byte)))
-        elif byte < 0xC0:
+        if 0x80 <= byte < 0xC0:
             raise NotByteLevel(f"no token for byte 0x{byte:02x}")
-        elif byte in range(0xC2, 0xF5):
-            low, high = _lead_range(byte)
-            parts.append(f"{re.escape(chr(low))}-{re.escape(chr(high))}")
-    run = rf"\s{{{LONGEST_SPACE_RUN}}}"
-    return re.compile(f"[{''.join(parts)}]|{run}" if parts else run)
-
-
-def _lead_range(byte: int) -> tuple[int, int]:
-    """The code points whose UTF-8 form begins with this lead byte, both ends included."""
-    if byte < 0xE0:
-        return (byte & 0x1F) << 6, ((byte & 0x1F) << 6) | 0x3F
-    if byte < 0xF0:
-        return max((byte & 0x0F) << 12, 0x800), ((byte & 0x0F) << 12) | 0xFFF
-    return max((byte & 0x07) << 18, 0x10000), min(((byte & 0x07) << 18) | 0x3FFFF, 0x10FFFF)
+    return tuple(bytes([byte]) for byte in missing)
 
 
 def _check_merge_order(vocab: Mapping[str, int], merges: Iterable[str | list[str]]) -> None:

@@ -89,18 +89,19 @@ class Tokenizer:
 
         Lone surrogates, which no UTF-8 text has, count as U+FFFD.
         """
-        text = _whole_characters(text)
+        text, utf8 = _whole_characters(text)
         if self._encoding is None or self._parts is None:
             return self._encode_plain(text)
         if self._normalizer is not None and not (self._ascii_is_normal and text.isascii()):
             text = self._normalizer.normalize_str(text)
-        if self._parts.irregular.search(text):
+            utf8 = text.encode()
+        if not self._parts.takes(text, utf8):
             return self._encode_plain(text)
         return self._encoding.encode_ordinary(text)
 
     def encode_control(self, text: str) -> list[int]:
         """Ids of template text: the model's special tokens in it are recognised."""
-        return list(self._control.encode(_whole_characters(text), add_special_tokens=False).ids)
+        return list(self._control.encode(_whole_characters(text)[0], add_special_tokens=False).ids)
 
     def count(self, text: str) -> int:
         """Number of tokens of ordinary text."""
@@ -197,9 +198,10 @@ def _without_added_tokens(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "added_tokens": [], "post_processor": None, "model": model, "truncation": None, "padding": None}
 
 
-def _whole_characters(text: str) -> str:
+def _whole_characters(text: str) -> tuple[str, bytes]:
+    """The text, without lone surrogates, and its UTF-8."""
     try:
-        text.encode()
+        return text, text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text, text.encode()

@@ -1,6 +1,6 @@
-"""The process that touches documents. Started by ``workers.ingest.sandbox``, never imported by a parent's code path.
+"""The process that touches documents: what a fork of ``workers.ingest.template`` does, from its first to its last step.
 
-It imports a reader only after it is confined, speaks frames on its standard streams, and ends after one file.
+It touches the document only after it is confined, speaks frames on its standard streams, and ends after one file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import sys
+from typing import NoReturn
 
 from service.errors import DocumentError
 from workers.ingest import confine
@@ -36,20 +37,29 @@ class Channel:
         return None if body is None else json.loads(body)
 
 
-def main() -> None:
-    """Reads one request, serves it and ends. Exit code 0 also after a failure that was reported in a frame."""
+def serve(document: int, parent: int) -> NoReturn:
+    """Reads one request, serves it and ends. Exit code 0 also after a failure that was reported in a frame.
+
+    ``document`` is the file's descriptor and ``parent`` the process without which this one shall not live.
+    """
     channel = Channel()
     request = channel.receive()
     if request is None:
-        return
-    size = os.fstat(request["fd"]).st_size
+        os._exit(0)
+    size = os.fstat(document).st_size
     confine.limit_resources(request["limits"], file_bytes=size)
-    dropped = confine.confine(readable=readable_folders(*sys.argv[1:]), parent=request["parent"])
+    dropped = confine.confine(readable=readable_folders(*sys.argv[1:]), parent=parent)
+    _answer(document, size, request, channel, dropped)
+    # All is said. To close the document and take the interpreter down would keep the parent waiting for 10 ms and more.
+    os._exit(0)
+
+
+def _answer(document: int, size: int, request: Frame, channel: Channel, dropped: list[str]) -> None:
     try:
         if size == 0:
             channel.send({"kind": "failed", "code": "damaged_file", "detail": "The file has no bytes."})
             return
-        _serve(request, channel, size, dropped)
+        _serve(document, size, request, channel, dropped)
     except DocumentError as problem:
         channel.send({"kind": "failed", "code": problem.code, "detail": problem.detail})
     except ImportError as problem:
@@ -58,14 +68,12 @@ def main() -> None:
         channel.send({"kind": "failed", "code": "reading_out_of_memory", "detail": ""})
     except Exception as problem:  # noqa: BLE001  -- readers raise anything; the parent decides by the type's name.
         channel.send({"kind": "failed", "code": "reader_crashed", "detail": type(problem).__name__})
-    # All is said. To close the document and take the interpreter down would keep the parent waiting for 10 ms and more.
-    os._exit(0)
 
 
-def _serve(request: Frame, channel: Channel, size: int, dropped: list[str]) -> None:
+def _serve(document: int, size: int, request: Frame, channel: Channel, dropped: list[str]) -> None:
     task = request["task"]
     # Copy-on-write, because ctypes takes only writable buffers; nothing writes to it.
-    mapped = mmap.mmap(request["fd"], size, access=mmap.ACCESS_COPY)
+    mapped = mmap.mmap(document, size, access=mmap.ACCESS_COPY)
     channel.send({"kind": "confined", "dropped": dropped})
     if task == "pdf":
         from workers.ingest.pdf_task import read_pdf  # noqa: PLC0415  -- each task loads its own reader only.

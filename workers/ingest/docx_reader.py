@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from docx.parts.document import DocumentPart
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  -- a compiled module without stubs.
 
 from service.errors import DamagedFile
+from workers.ingest.cleaning import resolve_private
 from workers.ingest.docx_numbering import Numbering
 from workers.ingest.layout import CELL_GAP
 from workers.ingest.sections import Section
@@ -31,6 +33,10 @@ _UNSEEN = frozenset(
     }
 )
 _BREAKS = {qn("w:tab"): " ", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
+_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+# What stands before these parts of a formula, which are put in brackets where they have several characters.
+_MATH_PARTS = {f"{_MATH}num": "", f"{_MATH}den": "/", f"{_MATH}sup": "^", f"{_MATH}sub": "_"}
+_MATH_SIGNS = {f"{_MATH}rad": "√", f"{_MATH}nary": "∫"}
 _BESIDE = {
     "header": "Headers and footers",
     "footer": "Headers and footers",
@@ -112,6 +118,7 @@ def _table_text(table: Any, numbering: Numbering) -> str:
     lines = [
         CELL_GAP.join(" ".join(_text(cell, numbering).split()) for cell in row.iterchildren(qn("w:tc")))
         for row in table.iterchildren(qn("w:tr"))
+        if row.find(f"{qn('w:trPr')}/{qn('w:del')}") is None
     ]
     return "\n".join(["", *lines, ""])
 
@@ -130,8 +137,17 @@ def _parts(element: Any, numbering: Numbering) -> Iterator[str]:
     for child in element:
         if child.tag in _UNSEEN or (child.tag == qn("w:r") and _is_hidden(child)):
             continue
-        if child.tag == qn("w:t"):
+        if child.tag in {qn("w:t"), f"{_MATH}t"}:
             yield child.text or ""
+        elif child.tag == qn("w:sym"):
+            yield _symbol(child)
+        elif child.tag in _MATH_PARTS:
+            text = _text(child, numbering)
+            yield _MATH_PARTS[child.tag] + (f"({text})" if len(text) > 1 else text) if text else ""
+        elif child.tag in _MATH_SIGNS:
+            sign = child.find(f"{_MATH}naryPr/{_MATH}chr")
+            yield _MATH_SIGNS[child.tag] if sign is None else sign.get(f"{_MATH}val", "")
+            yield from _parts(child, numbering)
         elif child.tag in _BREAKS:
             yield _BREAKS[child.tag]
         elif child.tag == qn("w:p"):
@@ -139,6 +155,14 @@ def _parts(element: Any, numbering: Numbering) -> Iterator[str]:
             yield "\n"
         else:
             yield from _parts(child, numbering)
+
+
+def _symbol(element: Any) -> str:
+    """A character of a symbol font, where it is known what it means."""
+    code = element.get(qn("w:char")) or ""
+    char = chr(int(code, 16)) if re.fullmatch("[0-9A-Fa-f]{1,4}", code) else ""
+    meant = resolve_private(char)
+    return "" if "\ud800" <= meant <= "\uf8ff" else meant
 
 
 def _is_hidden(run: Any) -> bool:

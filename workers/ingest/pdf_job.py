@@ -103,6 +103,7 @@ class PdfJob:
             "task": "pdf",
             "password": self._options.password,
             "avoid": sorted(self._avoid_on_open),
+            "counted": self._opened.pages if self._opened is not None else None,
             "limits": asdict(self._limits),
         }
         shard.child = ReadingChild(request, fd=self._fd, max_frame_bytes=4 * self._limits.max_page_chars + 64 * 1024)
@@ -187,7 +188,8 @@ class PdfJob:
         one word in it, or a scan with a stamp, is read by OCR as a whole.
         """
         assert self._assembler is not None
-        self._dense_chars += len("".join(page.text.split()))
+        if not self._has_text_layer:
+            self._dense_chars += len("".join(page.text.split()))
         if self._options.ocr == "force" or (wants_ocr and self._options.ocr == "auto"):
             self._assembler.put_aside(page, problem)
         elif self._options.ocr == "auto" and page.text and not self._has_text_layer:

@@ -198,7 +198,8 @@ def _with_annotations(text: str, found: Annotations) -> str:
 def _page_frame(number: int, best: _Reading, *, label: str | None, marks: PageMarks, failure: str) -> Frame:
     quality = best.quality
     frame: Frame = {"kind": "page", "number": number, "text": best.text, "reader": best.reader, "label": label}
-    chars = len("".join(best.text.split()))
+    # Only pages with few characters have marks, and only for them it matters how many those are.
+    chars = len(best.text) if marks is _NO_MARKS else len("".join(best.text.split()))
     stamped = marks.image_share >= _WHOLE_IMAGE and 0 < chars < _STAMP_CHARS
     scanned = stamped or (marks.image_share >= _MOSTLY_IMAGE and chars < _LITTLE_TEXT_CHARS)
     marked = marks.text or marks.images or marks.paths

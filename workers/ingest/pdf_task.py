@@ -11,6 +11,7 @@ from typing import Protocol
 
 from service.errors import DamagedFile, DocumentError, NoPages, TooManyPages, UnsupportedEncryption
 from workers.ingest.frames import Frame
+from workers.ingest.page_counts import may_have_more, without_counts
 from workers.ingest.pdf_pages import PageReader
 from workers.ingest.pdfium_reader import PdfiumFile, Refused
 from workers.ingest.trailers import with_trailer
@@ -29,7 +30,12 @@ def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
     Raises:
         DocumentError: the file does not open; its code tells the parent why.
     """
-    reader = open_pdf(data, password=request.get("password"), avoid=frozenset(request.get("avoid", ())))
+    reader = open_pdf(
+        data,
+        password=request.get("password"),
+        avoid=frozenset(request.get("avoid", ())),
+        counted=request.get("counted"),
+    )
     limits = request["limits"]
     if reader.pages > int(limits["max_pages"]):
         raise TooManyPages(f"The document has {reader.pages} pages; at most {limits['max_pages']} are read.")
@@ -56,8 +62,10 @@ def read_pdf(data: mmap.mmap, request: Frame, channel: Channel) -> None:
             )
 
 
-def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) -> PageReader:
+def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str], counted: int | None = None) -> PageReader:
     """Opens the file with pdfium, or with pypdf where pdfium refuses it.
+
+    ``counted`` is the number of pages that another child has found; the file's own count is not doubted when it is that.
 
     Raises DamagedFile, NoPages, PasswordRequired, WrongPassword or UnsupportedEncryption.
     """
@@ -67,7 +75,8 @@ def open_pdf(data: mmap.mmap, *, password: str | None, avoid: frozenset[str]) ->
         except Refused as refusal:
             return _open_refused(data, password, refusal)
         if first.pages > 0:
-            _correct_count(first, data, password)
+            if first.pages != counted:
+                first = _correct_count(first, data, password)
             return PageReader(data, password, first)
     from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415  -- pypdf costs 0.2 s; most files never need it.
 
@@ -108,15 +117,26 @@ def _open_refused(data: mmap.mmap, password: str | None, refusal: Refused) -> Pa
     return PageReader(data, password, None, second, encrypted=second.encrypted)
 
 
-def _correct_count(first: PdfiumFile, data: mmap.mmap, password: str | None) -> None:
-    """Lowers the page count to that of the pages that pypdf finds, when the file claims more than are there."""
-    if first.has_last_page():
-        return
+def _correct_count(first: PdfiumFile, data: mmap.mmap, password: str | None) -> PdfiumFile:
+    """The file with as many pages as pypdf finds, when it claims more than are there, or fewer."""
+    claims_too_many = not first.has_last_page()
+    if not claims_too_many and not may_have_more(data, first.pages):
+        return first
     from workers.ingest.pypdf_reader import PypdfFile  # noqa: PLC0415
 
     try:
         counted = PypdfFile(data, password).pages
     except DocumentError:
-        return
-    if 0 < counted < first.pages:
+        return first
+    if counted > first.pages:
+        mended = without_counts(data)
+        try:
+            recounted = PdfiumFile(mended, password) if mended is not None else first
+        except Refused:
+            recounted = first
+        if recounted.pages == counted:
+            return recounted
+    if counted > first.pages or (claims_too_many and counted > 0):
+        # Pages that pdfium does not find are read by pypdf.
         first.pages = counted
+    return first

@@ -67,7 +67,7 @@ def annotations_of(page: Any, form: Any | None) -> Annotations:
         if not annotation:
             continue
         subtype = int(c.FPDFAnnot_GetSubtype(annotation))
-        flags = int(c.FPDFAnnot_GetFlags(annotation))
+        flags = 0 if subtype in _UNSEEN else int(c.FPDFAnnot_GetFlags(annotation))
         if subtype not in _UNSEEN and not flags & _OUT_OF_SIGHT:
             if subtype == c.FPDF_ANNOT_WIDGET and form is not None:
                 line = _field_line(form, annotation)

@@ -85,6 +85,7 @@ def text_of(text_page: Any, count: int) -> str:
         return ""
     begin = c.FPDFText_GetTextIndexFromCharIndex(text_page, first)
     size = c.FPDFText_GetTextIndexFromCharIndex(text_page, last) - begin + 2
-    buffer = (ctypes.c_ushort * size)()
+    # Powers of two, because each length of array is a type of its own, which is made once and kept.
+    buffer = (ctypes.c_ushort * (1 << size.bit_length()))()
     written = int(c.FPDFText_GetText(text_page, first, last - first + 1, buffer))
     return bytes(memoryview(buffer)[: max(0, min(written, size) - 1)]).decode("utf-16-le", "ignore")

@@ -34,6 +34,7 @@ _META_TAGS = {
     "created": b"CreationDate",
     "modified": b"ModDate",
 }
+_MAX_LABEL_BYTES = 512
 # Objects looked at to tell whether an empty page has marks. A million-operator page would take seconds to walk.
 _MAX_OBJECTS = 2000
 _MAX_FORM_DEPTH = 3
@@ -80,6 +81,7 @@ class PdfiumFile:
             reasons: dict[int, Refusal] = {c.FPDF_ERR_PASSWORD: "password", c.FPDF_ERR_SECURITY: "security"}
             raise Refused(reasons.get(problem.code, "damaged")) from problem
         self._raw = self._document.raw
+        self._label = ctypes.create_string_buffer(_MAX_LABEL_BYTES)
         self.pages = self._document.pages
         self.encrypted = c.FPDF_GetSecurityHandlerRevision(self._raw) >= 0
         self.form_type = int(c.FPDF_GetFormType(self._raw))
@@ -117,12 +119,10 @@ class PdfiumFile:
 
     def label(self, number: int) -> str | None:
         """The page's printed label (``iv``, ``A-3``), None where the document has none."""
-        size = int(c.FPDF_GetPageLabel(self._raw, number - 1, None, 0))
-        if not 2 < size <= 512:
+        size = int(c.FPDF_GetPageLabel(self._raw, number - 1, self._label, _MAX_LABEL_BYTES))
+        if not 2 < size <= _MAX_LABEL_BYTES:
             return None
-        buffer = ctypes.create_string_buffer(size)
-        c.FPDF_GetPageLabel(self._raw, number - 1, buffer, size)
-        return buffer.raw[: size - 2].decode("utf-16-le", "ignore") or None
+        return self._label.raw[: size - 2].decode("utf-16-le", "ignore") or None
 
     def page(self, number: int) -> PdfiumPage:
         """Loads a page. Raises PdfiumError when pdfium cannot.
@@ -164,10 +164,7 @@ class PdfiumPage:
             if count > len(text):
                 self.lost_chars = _count_unmapped(text_page, count)
             elif upright and count == len(text):
-
-                def box(index: int) -> Box | None:
-                    return _character_box(text_page, index)
-
+                box = _Boxes(text_page)
                 ordered = order_vertical(text, box) if CJK.search(text) else None
                 return ordered or order_scattered(text, box) or mend_tables(text, box)
             return text
@@ -182,12 +179,17 @@ class PdfiumPage:
         """
         count = int(c.FPDFPage_CountObjects(self._page))
         matrix = c.FS_MATRIX()
+        reference = ctypes.byref(matrix)
         turns: list[int] = []
-        for index in range(0, count, max(1, count // _TURN_PROBES)):
+        probes = range(0, count, max(1, count // _TURN_PROBES))
+        for index in probes:
             item = c.FPDFPage_GetObject(self._page, index)
-            if c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_TEXT and c.FPDFPageObj_GetMatrix(item, matrix):
+            if c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_TEXT and c.FPDFPageObj_GetMatrix(item, reference):
                 flat = abs(matrix.a) >= abs(matrix.b)
                 turns.append((0 if matrix.a >= 0 else 2) if flat else (1 if matrix.b > 0 else 3))
+                if 3 * turns.count(0) >= 2 * len(probes):
+                    # The rest cannot change it.
+                    break
         if not turns:
             return False
         turn = max(set(turns), key=turns.count)
@@ -197,15 +199,23 @@ class PdfiumPage:
 
     def has_unread_vertical_text(self) -> bool:
         """Whether text objects are drawn as thin columns: vertical writing, most of whose lines pdfium leaves out."""
-        left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+        sides = left, bottom, right, top = [ctypes.c_float() for _ in range(4)]
+        references = [ctypes.byref(side) for side in sides]
+        get, kind_of, bounds_of, text = (
+            c.FPDFPage_GetObject,
+            c.FPDFPageObj_GetType,
+            c.FPDFPageObj_GetBounds,
+            c.FPDF_PAGEOBJ_TEXT,
+        )
         for index in range(min(int(c.FPDFPage_CountObjects(self._page)), _MAX_VERTICAL_PROBES)):
-            item = c.FPDFPage_GetObject(self._page, index)
-            if c.FPDFPageObj_GetType(item) == c.FPDF_PAGEOBJ_TEXT and c.FPDFPageObj_GetBounds(
-                item, left, bottom, right, top
+            item = get(self._page, index)
+            if (
+                kind_of(item) == text
+                and bounds_of(item, *references)
+                and right.value - left.value < _THIN_POINTS
+                and top.value - bottom.value > _TALL_POINTS
             ):
-                width, height = right.value - left.value, top.value - bottom.value
-                if width < _THIN_POINTS and height > _TALL_POINTS:
-                    return True
+                return True
         return False
 
     def marks(self) -> PageMarks:
@@ -276,11 +286,20 @@ def _objects(page: Any) -> Iterator[Any]:
             pending.append((item, 0, depth + 1))
 
 
-def _character_box(text_page: Any, index: int) -> Box | None:
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    if not c.FPDFText_GetCharBox(text_page, index, left, right, bottom, top):
-        return None
-    return left.value, bottom.value, right.value, top.value
+class _Boxes:
+    """Where a page's characters stand, by their index; None where pdfium does not know. The text page must be open."""
+
+    def __init__(self, text_page: Any) -> None:
+        self._text_page = text_page
+        self._sides = [ctypes.c_double() for _ in range(4)]
+        # Made once: a page that may have tables is asked for a hundred boxes.
+        self._references = [ctypes.byref(side) for side in self._sides]
+
+    def __call__(self, index: int) -> Box | None:
+        if not c.FPDFText_GetCharBox(self._text_page, index, *self._references):
+            return None
+        left, right, bottom, top = self._sides
+        return left.value, bottom.value, right.value, top.value
 
 
 def _count_unmapped(text_page: Any, count: int) -> int:

@@ -11,17 +11,21 @@ import itertools
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 # The checks run on every page of every document, so counting is done on bytes where it can be: 20 times faster.
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _VOWELS = b"AEIOUYaeiouy"
 _DIGITS = b"0123456789"
+_ASCII = bytes(range(0x80))
 # Tabs and line ends mean something, U+0085 and pdfium's U+FFFE (a hyphen at a line end) too.
 _C0_CONTROLS = bytes({*range(0x20), 0x7F} - {*b"\t\n\v\f\r"})
 _C1_CONTROLS = re.compile("[\x80-\x84\x86-\x9f]")
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]")
 # What readers write for glyphs without a character: pdfminer "(cid:12)", pypdf the glyph's name, "/g936/g1007".
-_GLYPH_NAMES = re.compile(r"\(cid:\d+\)|(?:/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2})){3,}")
+# The second expression begins with its slash, so that it is found at the speed of a search for one.
+_CIDS = re.compile(r"\(cid:\d+\)")
+_GLYPH_NAMES = re.compile(r"/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2})(?:/(?:[A-Za-z]{1,4}\d{1,5}|G[0-9A-F]{2})){2,}")
 _MIN_NAMES = 3
 # Latin letters that no living orthography uses for more than every tenth letter: glyph numbers land here.
 _RARE_LATIN = re.compile(
@@ -70,22 +74,26 @@ def judge(text: str) -> Quality:
     if chars == 0:
         return Quality(0.0, "", 0)
     plain = text.encode("ascii", "ignore")
-    letters = _count(plain, _LETTERS)
-    controls = _count(plain, _C0_CONTROLS)
-    named = "(cid:" in dense or dense.count("/") >= _MIN_NAMES
-    meaningless = sum(map(len, _GLYPH_NAMES.findall(dense))) if named else 0
+    others = plain.translate(None, _LETTERS)
+    letters = len(plain) - len(others)
+    controls = _count(others, _C0_CONTROLS)
+    meaningless = sum(map(len, _CIDS.findall(dense))) if "(cid:" in dense else 0
+    if dense.count("/") >= _MIN_NAMES:
+        meaningless += sum(len(match.group()) for match in _GLYPH_NAMES.finditer(dense))
     no_vowels = 0.0
     # Languages in Latin letters have 35 to 50 % vowels; glyph numbers shifted by 29 (``7KLV LV``) have about 10 %.
     # Pages of codes are told by their digits.
-    if letters >= 40 and _count(plain, _VOWELS) < 0.15 * letters and _count(plain, _DIGITS) < 0.3 * chars:
+    if letters >= 40 and _count(plain, _VOWELS) < 0.15 * letters and _count(others, _DIGITS) < 0.3 * chars:
         no_vowels = letters / chars if letters < 0.5 * chars else 1.0
     rare = soup = swapped = 0.0
     if not dense.isascii():
-        controls += len(_C1_CONTROLS.findall(dense))
-        meaningless += len(_MEANINGLESS.findall(dense))
-        rare = len(_RARE_LATIN.findall(dense)) / chars
+        # Most pages have few characters beyond ASCII, and none of those that are counted here.
+        strange = dense.encode(errors="surrogatepass").translate(None, _ASCII).decode(errors="surrogatepass")
+        controls += len(_C1_CONTROLS.findall(strange))
+        meaningless += len(_MEANINGLESS.findall(strange))
+        rare = len(_RARE_LATIN.findall(strange)) / chars
         if len(plain) < 0.9 * len(text):
-            soup = _script_soup(dense)
+            soup = _script_soup(dense, set(strange))
             swapped = sum(char > "\xff" and ord(char) % 256 == 0 for char in dense[:500]) / min(chars, 500)
     badness, reason = max(
         (3 * meaningless / chars, "characters without a meaning"),
@@ -136,25 +144,31 @@ def _column_of_characters(text: str, chars: int) -> float:
     return share if share > 0.6 else 0.0
 
 
-def _script_soup(dense: str) -> float:
+def _script_soup(dense: str, strange: set[str]) -> float:
     """Share of letters that stand alone in their script: mojibake of CID fonts hops between scripts at every letter.
 
+    ``strange`` has the text's characters beyond ASCII.
     Measured on real pages: mixed Chinese and English, Arabic and English, and mathematics stay under 0.1.
     """
     sample = dense[:1500]
-    if len(sample) < 12:
+    if len(sample) < 12 or not _may_be_soup({_script(char) for char in strange}):
         return 0.0
     scripts = [_script(char) for char in sample]
     unassigned = sum(1 for script in scripts if script == "?") / len(scripts)
-    rare = {script for script in scripts if script not in _COMMON and script != "?"}
     hops = sum(1 for a, b in itertools.pairwise(scripts) if a != b and "" not in (a, b)) / len(scripts)
-    soup = hops if len(rare) >= 6 else 0.0
+    soup = hops if _may_be_soup(set(scripts) - {"?"}) else 0.0
     return min(1.0, max(3 * unassigned, soup))
 
 
+def _may_be_soup(scripts: set[str]) -> bool:
+    return "?" in scripts or len(scripts - _COMMON) >= _MANY_SCRIPTS
+
+
+_MANY_SCRIPTS = 6
 _COMMON = frozenset({"", "LATIN", "CJK", "HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC", "MATHEMATICAL"})
 
 
+@lru_cache(maxsize=16_384)
 def _script(char: str) -> str:
     if char.isascii():
         return "LATIN" if char.isalpha() else ""

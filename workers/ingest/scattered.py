@@ -26,30 +26,34 @@ def order_scattered(text: str, box: Callable[[int], Box | None]) -> str | None:
 
     ``text`` has pdfium's line ends (CR LF) and ``box`` takes an index into it.
     """
-    places: list[tuple[int, int]] = []
+    lines: list[tuple[int, str]] = []
     start = 0
     for line in text.split("\r\n"):
-        dense = line.strip()
-        if dense:
-            begin = start + len(line) - len(line.lstrip())
-            places.append((begin, begin + len(dense) - 1))
+        if line and not line.isspace():
+            lines.append((start, line))
         start += len(line) + 2
-    if len(places) < _FEW_LINES:
+    if len(lines) < _FEW_LINES:
         return None
-    step = max(1, len(places) // _PROBES)
-    if not _goes_up([box(first) for first, _ in places[::step]]):
+    # Most pages are known by a few of their lines.
+    if not _goes_up([box(_first(*line)) for line in lines[:: max(1, len(lines) // _PROBES)]]):
         return None
-    firsts = [box(first) for first, _ in places]
+    firsts = [box(_first(*line)) for line in lines]
     if not _goes_up(firsts):
         return None
     pieces: list[Piece] = []
-    for (begin, end), first in zip(places, firsts, strict=True):
+    for (start, line), first in zip(lines, firsts, strict=True):
+        begin, end = _first(start, line), start + len(line.rstrip()) - 1
         last = box(end)
         if first is None or last is None:
             return None
         top, bottom = -max(first[3], last[3]), -min(first[1], last[1])
         pieces.append(Piece(text[begin : end + 1], first[0], top, last[2], bottom))
     return lay_out(pieces, word_gap=_WORD_GAP).replace("\n", "\r\n")
+
+
+def _first(start: int, line: str) -> int:
+    """The index of a line's first character that is no space."""
+    return start + len(line) - len(line.lstrip())
 
 
 def _goes_up(boxes: list[Box | None]) -> bool:

@@ -27,7 +27,7 @@ def read_sections(data: mmap.mmap, request: Frame, channel: Channel) -> None:
     """
     limits = request["limits"]
     sections, metadata, reader = _sections(data, request["task"])
-    clean = clean_source_text if request["task"] in {"text", "markdown"} else clean_page_text
+    clean = clean_page_text if request["task"] == "docx" else clean_source_text
     cleaned = [Section(part.title, clean(part.text)) for whole in sections for part in split_long(whole)]
     filled = [section for section in cleaned if section.text]
     if not filled:

@@ -20,6 +20,8 @@ _MIN_RUN = 6
 _NUMBERS = 0.4
 """Share of a row's cells, or of a torn table's lines, that are numbers."""
 _DIGIT = re.compile(r"\d")
+_ASCII = bytes(range(0x80))
+_BUT_DIGITS = bytes({*range(0x100)} - {0, *b"0123456789"})
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,:%/)-]*")
 # A gap as wide as the letters are high is no word space; those are a quarter to a third of it.
 _CELL_GAP_HEIGHTS = 1.0
@@ -68,13 +70,23 @@ def _table_lines(lines: list[str]) -> list[int]:
     """Lines with several words of which two in five are numbers, next to another such line; and the line above them."""
     found: set[int] = set()
     before = False
-    for index, line in enumerate(lines):
+    for index, (line, digits) in enumerate(zip(lines, _count_digits(lines), strict=True)):
         # A number has a digit at least, so this tells prose from rows before its words are looked at.
-        now = len(_DIGIT.findall(line)) >= _NUMBERS * (line.count(" ") + 1) and _is_row(line.split(" "))
+        now = digits > 0 and digits >= _NUMBERS * (line.count(" ") + 1) and _is_row(line.split(" "))
         if now and before:
             found |= {index, index - 1, max(0, index - 2)}
         before = now
     return sorted(found)
+
+
+def _count_digits(lines: list[str]) -> list[int]:
+    """How many digits each line has. Counted on bytes, in one go, where those of ASCII are all there are."""
+    utf8 = "\0".join(lines).encode(errors="surrogatepass")
+    if _DIGIT.search(utf8.translate(None, _ASCII).decode(errors="surrogatepass")):
+        return [len(_DIGIT.findall(line)) for line in lines]
+    counts = [len(digits) for digits in utf8.translate(None, _BUT_DIGITS).split(b"\0")]
+    # A line may have the character that parts them; then they are more.
+    return counts if len(counts) == len(lines) else [len(_DIGIT.findall(line)) for line in lines]
 
 
 def _is_row(words: list[str]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.domain.content import HEAD_BYTES, content_type_of
+from workers.ingest import forking
 from workers.ingest.reading import (
     Opened,
     PageText,
@@ -75,13 +76,12 @@ def read(tmp_path: Path) -> Read:
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """No descriptor and no child survives a reading, whatever its end."""
+    template = forking.prepare()
     descriptors = _descriptors()
     yield
     assert _descriptors() <= descriptors
-    children = Path("/proc/self/task")
-    if children.is_dir():
-        alive = " ".join(path.read_text() for path in children.glob("*/children")).split()
-        assert not [pid for pid in alive if b"workers.ingest.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    left = Path(f"/proc/{template.pid}/task/{template.pid}/children")
+    assert not left.exists() or left.read_text().split() == []
 
 
 def _descriptors() -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -40,6 +41,36 @@ def encrypted_pdf(user: str | None, *, method: EncryptionMethod = EncryptionMeth
         )
 
     return text_pdf([WORDS], prepare=encrypt)
+
+
+def packed_pdf(texts: list[bytes], *, count: int) -> bytes:
+    """A page for each text, ``count`` for their number, and all objects but the texts in a compressed object stream."""
+    last = 3 + len(texts)
+    kids = b" ".join(b"%d 0 R" % number for number in range(4, last + 1))
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    packed = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, count), font]
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >> /Contents %d 0 R >>"
+    packed += [page % (last + number) for number in range(1, len(texts) + 1)]
+    begins = [sum(len(body) + 1 for body in packed[:index]) for index in range(len(packed))]
+    index = b" ".join(b"%d %d" % entry for entry in enumerate(begins, 1)) + b" "
+    body = zlib.compress(index + b"\n".join(packed))
+    kind = b"<< /Type /ObjStm /N %d /First %d /Filter /FlateDecode /Length %d >>"
+    holder = last + len(texts) + 1
+    streams = [b"<< /Length %d >>\nstream\n%s\nendstream" % (len(text), text) for text in map(show, texts)]
+    streams.append(kind % (len(packed), len(index), len(body)) + b"\nstream\n" + body + b"\nendstream")
+    out = bytearray(b"%PDF-1.7\n")
+    table = bytes(7) + b"".join(b"\x02" + struct.pack(">IH", holder, at) for at in range(len(packed)))
+    for number, content in enumerate(streams, last + 1):
+        table += b"\x01" + struct.pack(">IH", len(out), 0)
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    start = len(out)
+    table += b"\x01" + struct.pack(">IH", start, 0)
+    out += b"%d 0 obj\n<< /Type /XRef /Size %d /W [1 4 2] /Root 1 0 R /Length %d >>" % (
+        holder + 1,
+        holder + 2,
+        len(table),
+    )
+    return bytes(out) + b"\nstream\n%s\nendstream\nendobj\nstartxref\n%d\n%%%%EOF\n" % (table, start)
 
 
 def raw_pdf(objects: list[bytes], *, root: int = 1, trailer: bytes = b"") -> bytes:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from service.errors import DamagedFile, Portfolio
-from tests.unit.ingest.conftest import Read
+from tests.unit.ingest.conftest import LIMITS, Read
 from tests.unit.ingest.pdfs import (
     FONT,
     content_pdf,
     encrypted_pdf,
     labelled_pdf,
     numbered_pdf,
+    packed_pdf,
     portfolio_pdf,
     raw_pdf,
     show,
     stream,
 )
+from workers.ingest.page_counts import may_have_more
 from workers.ingest.trailers import with_trailer
 
 
@@ -48,6 +52,35 @@ def test_pages_that_the_file_only_claims_are_not_made_up(read: Read):
     assert outcome.opened.pages == len(outcome.pages) == 5
     assert outcome.summary is not None
     assert outcome.summary.problems == ()
+
+
+def test_pages_beyond_the_count_are_read(read: Read):
+    outcome = read(numbered_pdf(12).replace(b"/Count 12", b"/Count 9"))
+    assert [f"page number {number} of" in text for number, text in enumerate(outcome.texts, 1)] == [True] * 12
+    assert {page.reader for page in outcome.pages} == {"pdfium"}
+
+
+def test_pages_beyond_a_count_in_a_compressed_stream_are_read(read: Read):
+    texts = [f"This is page number {number}" for number in range(1, 13)]
+    outcome = read(packed_pdf([text.encode() for text in texts], count=9))
+    assert outcome.texts == texts
+    assert [page.reader for page in outcome.pages] == ["pdfium"] * 9 + ["pypdf"] * 3
+
+
+def test_children_that_share_a_document_agree_on_its_count(read: Read):
+    data = numbered_pdf(60).replace(b"/Count 60", b"/Count 59")
+    outcome = read(data, limits=replace(LIMITS, max_children=2, parallel_from_seconds=0))
+    assert [page.number for page in outcome.pages] == list(range(1, 61))
+    assert outcome.summary is not None
+    assert outcome.summary.children == 2
+
+
+def test_earlier_versions_of_pages_and_pages_taken_out_are_no_pages(read: Read):
+    data = content_pdf(*[show(b"This is page number %d" % number) for number in range(1, 4)])
+    fewer = data.replace(b"6 0 R 8 0 R]", b"6 0 R]      ").replace(b"/Count 3", b"/Count 2")
+    assert len(read(fewer).pages) == 2
+    assert may_have_more(fewer, 2)
+    assert not may_have_more(data + data, 3)
 
 
 def test_a_single_missing_page_stays_a_page(read: Read):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from tests.unit.ingest.conftest import LIMITS, Read
 from tests.unit.ingest.pdfs import numbered_pdf
-from workers.ingest import sandbox
+from workers.ingest import forking, sandbox
 from workers.ingest.sandbox import ReadingChild
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +66,7 @@ def probe(tmp_path: Path) -> dict[str, object]:
                 json.dumps(asdict(LIMITS)),
                 str(secret),
                 str(listener.getsockname()[1]),
-                *sandbox.library_folders(),
+                *forking.library_folders(),
             ],
             capture_output=True,
             text=True,
@@ -94,6 +96,8 @@ def test_a_child_gets_no_environment_and_only_its_descriptors(tmp_path: Path, mo
     fd = os.open(path, os.O_RDONLY)
     try:
         child = ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000)
+        while not child.receive():
+            time.sleep(0.01)
         environment = Path(f"/proc/{child.pid}/environ").read_bytes()
         assert b"canary" not in environment
         assert os.getsid(child.pid) == child.pid
@@ -104,18 +108,101 @@ def test_a_child_gets_no_environment_and_only_its_descriptors(tmp_path: Path, mo
         os.close(fd)
 
 
-def test_a_grandchild_dies_with_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def nursery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], forking.Template]]:
+    """Gives the reading children another template for this test: one that runs a program's lines before it serves."""
+    started: list[forking.Template] = []
+
+    def start(lines: str) -> forking.Template:
+        template = forking.Template(forking.BOOT.replace("main()", f"{lines}; main()"))
+        started.append(template)
+
+        def fork(task: str, document: int, orders: int, answers: int) -> tuple[forking.Template, int]:
+            return template, template.fork(task, document, orders, answers)
+
+        monkeypatch.setattr(sandbox, "fork", fork)
+        return template
+
+    yield start
+    for template in started:
+        template.close()
+
+
+def test_a_child_may_be_closed_in_its_first_moment(tmp_path: Path):
+    path = tmp_path / "a.pdf"
+    path.write_bytes(numbered_pdf(1))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        for _ in range(50):
+            child = ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000)
+            assert child.close().signal == signal.SIGKILL
+    finally:
+        os.close(fd)
+
+
+def test_a_grandchild_dies_with_the_child(tmp_path: Path, nursery: Callable[[str], forking.Template]):
     marker = tmp_path / "pid"
-    boot = f"import subprocess,time; p=subprocess.Popen(['sleep','60']); open({str(marker)!r},'w').write(str(p.pid)); time.sleep(60)"
-    monkeypatch.setattr(sandbox, "_BOOT", boot)
+    spawn = f"p=subprocess.Popen(['sleep','60']); open({str(marker)!r},'w').write(str(p.pid)); time.sleep(60)"
+    nursery(f"import subprocess,time; from workers.ingest import template; template.serve = lambda *_: exec({spawn!r})")
     with path_fd(tmp_path) as fd:
-        child = ReadingChild({}, fd=fd, max_frame_bytes=100)
+        child = ReadingChild({"task": "text"}, fd=fd, max_frame_bytes=100)
         for _ in range(500):
             if marker.exists() and marker.read_text():
                 break
             time.sleep(0.02)
         child.close()
     state = Path(f"/proc/{marker.read_text()}/stat")
+    deadline = time.monotonic() + 5
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_child_has_its_pipes_and_its_document_and_nothing_of_another_child(tmp_path: Path):
+    path = tmp_path / "a.pdf"
+    path.write_bytes(numbered_pdf(1))
+    fd = os.open(path, os.O_RDONLY)
+    children = [ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000) for _ in "ab"]
+    try:
+        for child in children:
+            # From here on it waits for an order.
+            while not any(frame["kind"] == "opened" for frame in child.receive()):
+                time.sleep(0.01)
+        for child in children:
+            held = {int(link.name): str(link.readlink()) for link in Path(f"/proc/{child.pid}/fd").iterdir()}
+            assert [held[number].split(":")[0] for number in range(3)] == ["pipe", "pipe", "/dev/null"]
+            assert {where for number, where in held.items() if number > 2} == {str(path)}
+    finally:
+        for child in children:
+            child.close()
+        os.close(fd)
+
+
+def test_children_die_with_the_template_and_the_next_file_gets_a_new_one(read: Read, tmp_path: Path):
+    template = forking.prepare()
+    with path_fd(tmp_path) as fd:
+        child = ReadingChild({"task": "pdf", "limits": asdict(LIMITS)}, fd=fd, max_frame_bytes=10_000)
+        os.kill(template.pid, signal.SIGKILL)
+        while not child.at_end:
+            child.receive()
+            time.sleep(0.01)
+        assert child.close().signal == signal.SIGKILL
+    assert read(numbered_pdf(2)).texts[1].startswith("This is page number 2")
+    assert forking.prepare() is not template
+
+
+def test_the_template_ends_with_its_worker(tmp_path: Path):
+    program = (
+        "import time; from workers.ingest import forking; print(forking.prepare().pid, flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        pid = int(worker.stdout.readline())
+        worker.kill()
+    state = Path(f"/proc/{pid}/stat")
     deadline = time.monotonic() + 5
     while state.exists() and state.read_text().split()[2] != "Z":
         assert time.monotonic() < deadline
@@ -154,7 +241,7 @@ def test_libraries_are_found_wherever_they_lie_and_nothing_else_is_readable(tmp_
     (target / "docx").mkdir(parents=True)
     (target / "docx" / "__init__.py").touch()
     started_in.mkdir()
-    program = "from workers.ingest import sandbox; print(*sandbox.library_folders(), sep='\\n')"
+    program = "from workers.ingest import forking; print(*forking.library_folders(), sep='\\n')"
     path = os.pathsep.join([str(target), str(ROOT), str(started_in)])
     done = subprocess.run(
         [sys.executable, "-c", program],

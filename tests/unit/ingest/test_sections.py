@@ -5,6 +5,7 @@ import zipfile
 
 import docx
 import pytest
+from docx.oxml.ns import qn
 
 from service.domain.content import DOCX, HTML, MARKDOWN, TEXT
 from service.errors import DamagedFile, TooManyPages
@@ -80,6 +81,26 @@ def test_word_documents_with_macros_and_templates_are_read(read: Read, kind: byt
     assert read(out.getvalue(), content_type=DOCX).texts[0] == "Before any heading."
 
 
+def test_formulas_and_known_symbols_of_word_documents_are_read(read: Read):
+    math = b"http://schemas.openxmlformats.org/officeDocument/2006/math"
+    run = b"<m:r><m:t>%s</m:t></m:r>"
+    formula = (
+        b"<m:oMath xmlns:m='%s'><m:f><m:num>%s</m:num><m:den>%s</m:den></m:f>%s<m:rad><m:deg/><m:e>%s</m:e></m:rad></m:oMath>"
+    ) % (math, run % b"a+b", run % b"2", run % b"=", run % b"y")
+    symbols = b"<w:r><w:sym w:font='Wingdings' w:char='F0FC'/><w:sym w:font='Wingdings' w:char='F001'/></w:r>"
+    outcome = read(replaced(word(), "word/document.xml", b"</w:r>" + formula + symbols))
+    assert outcome.texts[-1] == "Outlook\n(a+b)/2=√y✓"
+
+
+def test_deleted_rows_of_word_tables_are_not_read(read: Read):
+    document = docx.Document(io.BytesIO(word()))
+    deleted = document.tables[0].rows[1]._tr.get_or_add_trPr()  # pyright: ignore[reportPrivateUsage]
+    deleted.append(deleted.makeelement(qn("w:del"), {qn("w:id"): "1", qn("w:author"): "a"}))
+    out = io.BytesIO()
+    document.save(out)
+    assert read(out.getvalue()).texts[1] == "Numbers\n\nYear  Fresh water\n\nAfter the table."
+
+
 @pytest.mark.parametrize("data", [b"PK\x03\x04 word/ broken", word()[:2000]])
 def test_a_broken_word_document_is_damaged(read: Read, data: bytes):
     with pytest.raises(DamagedFile):
@@ -134,6 +155,24 @@ def test_html_as_a_browser_shows_it(read: Read):
     assert "alert" not in "".join(outcome.texts)
     assert outcome.opened is not None
     assert outcome.opened.metadata["title"] == "Enten & Co"
+
+
+def test_code_in_html_keeps_its_indentation_and_its_hyphens(read: Read):
+    source = """<!doctype html><html><body><p>Before</p><pre><b>def</b> f(x):
+    <i>if</i> x:
+        return well-
+<span>    </span><span>pass</span>   # gap</pre><p>After</p>
+    <table><tr><td><pre>1\n2</pre></td><td><pre>a\nb</pre></td></tr></table><h2>End</h2><pre>  last</pre></body></html>"""
+    assert read(source.encode(), content_type=HTML).texts == [
+        "Before\n\ndef f(x):\n    if x:\n        return well-\n    pass   # gap\n\nAfter\n\n1  a\n2  b",
+        "End\n\n  last",
+    ]
+
+
+def test_html_lists_and_forms_have_the_numbers_and_lines_of_a_browser(read: Read):
+    source = """<!doctype html><html><body><ol start="5"><li>five</li><li>six</li></ol><dl><dt>Term</dt><dd>Meaning</dd></dl>
+    <select><option>First</option><option>Second</option></select><p style="visibility: hidden">unseen</p></body></html>"""
+    assert read(source.encode(), content_type=HTML).texts == ["5. five\n6. six\nTerm\nMeaning\nFirst\nSecond"]
 
 
 @pytest.mark.parametrize("opening", ["<div>", "<table><tr><td>"])
