@@ -5,7 +5,8 @@
 Real API, Celery, Valkey, SQL and one worker process; its engine is the tests' fake one, at the speed of an H200 with 100 answers at
 a time (128 tokens in pieces of four, 1.3 s an answer). All questions are sent at once, each on a document of its own, and
 waited for by long poll, as in ``bench.service_vs_engine``. Reported, in seconds from the first request: when questions were
-accepted, claimed, answered by the engine, stored, and seen by their clients (first, median, last).
+accepted, claimed, answered by the engine, stored, and seen by their clients (first, median, last); and the processor time
+that API and worker took a question, in milliseconds (the worker's with its engine's, which is the fake one's).
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ def main() -> None:
         with running(model_dir, fleet, "affinity") as stack:
             documents = stack.store_documents(encoder, [TOKENS] * arguments.questions, random.Random(0))
             for n in range(arguments.rounds + 1):
+                before = stack.processor_seconds()
                 row = asyncio.run(burst(stack.url, documents, f"What does gauge {n} read?"))
+                used = {name: seconds - before[name] for name, seconds in stack.processor_seconds().items()}
+                row["api_ms"] = round(1000 * used["api"] / len(documents), 2)
+                row["worker_ms"] = round(1000 * used["worker-0"] / len(documents), 2)
                 show("warm-up" if n == 0 else "burst", row)
                 rounds += [row] if n else []
     write_result(
