@@ -22,7 +22,7 @@ import structlog
 log = structlog.stdlib.get_logger(__name__)
 
 FLUSH_SECONDS = 0.03
-"""Text of one answer is gathered this long before it is sent: 30 messages a second read as fluent."""
+"""Text of one answer is gathered this long before it is sent, but its first: 30 messages a second read as fluent."""
 TTL_SECONDS = 600
 """A stream is gone this long after its last text; a reader then gets the stored answer."""
 MAX_ENTRIES = 10_000
@@ -50,6 +50,7 @@ class TokenPublisher:
         self._lock = threading.Lock()
         self._dirty: dict[str, TokenWriter] = {}
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._away = False
         self._thread = threading.Thread(target=self._run, name="token-streams", daemon=True)
         self._thread.start()
@@ -57,21 +58,23 @@ class TokenPublisher:
     def writer(self, question_id: str, attempt: int) -> TokenWriter:
         return TokenWriter(self, stream_key(question_id, attempt))
 
-    def mark(self, writer: TokenWriter) -> None:
-        """Send this writer's text at the next flush."""
+    def mark(self, writer: TokenWriter, *, at_once: bool) -> None:
+        """Send this writer's text at the next flush, or at once: an answer's first text is waited for."""
         with self._lock:
             self._dirty[writer.key] = writer
         self._wake.set()
+        if at_once:
+            self._hurry.set()
 
     def _run(self) -> None:
-        pause = threading.Event()
         while True:
             self._wake.wait()
             self._wake.clear()
+            self._hurry.clear()
             with self._lock:
                 writers, self._dirty = list(self._dirty.values()), {}
             self._send(writers)
-            pause.wait(FLUSH_SECONDS)
+            self._hurry.wait(FLUSH_SECONDS)
 
     def _send(self, writers: list[TokenWriter]) -> None:
         pipe = self._client.pipeline(transaction=False)
@@ -102,6 +105,7 @@ class TokenWriter:
         self._lock = threading.Lock()
         self._text: list[str] = []
         self._offset = 0
+        self._begun = False
         self._finished = False
 
     @classmethod
@@ -118,13 +122,14 @@ class TokenWriter:
         if text:
             with self._lock:
                 self._text.append(text)
-            self._publisher.mark(self)
+                is_first, self._begun = not self._begun, True
+            self._publisher.mark(self, at_once=is_first)
 
     def finish(self) -> None:
         """Say that no more text of this attempt follows."""
         with self._lock:
             self._finished = True
-        self._publisher.mark(self)
+        self._publisher.mark(self, at_once=False)
 
     def take(self) -> list[dict[Any, Any]]:
         """What is to be sent now: the gathered text with its offset in characters, then the end mark once."""
