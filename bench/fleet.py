@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from bench.load import Client
 from bench.running import free_port
@@ -73,6 +74,7 @@ class Stack:
         self.database = Database(database)
         migrate.upgrade(self.database)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._names: list[str] = []
 
     def start(self) -> None:
         """Start every process and wait until all workers are seen."""
@@ -91,6 +93,13 @@ class Stack:
         logs = "\n".join(p.read_text(errors="replace")[-2000:] for p in sorted(self._folder.glob("*.log")))
         raise RuntimeError(f"the installation did not come up:\n{logs}")
 
+    def processor_seconds(self) -> dict[str, float]:
+        """What each process has used of the processor so far, without its children."""
+        return {
+            name: sum(psutil.Process(process.pid).cpu_times()[:2])
+            for name, process in zip(self._names, self._processes, strict=True)
+        }
+
     def stop(self) -> None:
         for process in self._processes:
             process.terminate()
@@ -104,6 +113,7 @@ class Stack:
     def _spawn(self, name: str, env: Mapping[str, str], module: str, *arguments: str) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:
             argv = [sys.executable, "-m", module, *arguments]
+            self._names.append(name)
             self._processes.append(subprocess.Popen(argv, env={**self._env, **env}, stdout=log, stderr=log))
 
     def store_documents(self, encoder: PromptEncoder, lengths: list[int], rng: random.Random) -> list[str]:

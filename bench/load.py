@@ -142,24 +142,37 @@ class Client:
         return {**answer, "wall": time.perf_counter() - started}
 
     async def follow(self, document: str, question: str, *, output: int) -> dict[str, Any]:
-        """Ask and follow the token stream. Adds ``first``: seconds from the request to the first text."""
+        """Ask and follow the token stream in one request. Adds ``first``: seconds from the request to the first text."""
+        started = time.perf_counter()
+        body, accept = {"question": question, "max_output_tokens": output}, {"Accept": "text/event-stream"}
+        path = f"/v1/documents/{document}/questions"
+        async with self.http.stream("POST", path, json=body, headers=accept) as stream:
+            return await _followed(stream, started)
+
+    async def follow_apart(self, document: str, question: str, *, output: int) -> dict[str, Any]:
+        """The same with a request for the events after the one that asks."""
         started = time.perf_counter()
         response = await self.http.post(
             f"/v1/documents/{document}/questions", json={"question": question, "max_output_tokens": output}
         )
         response.raise_for_status()
-        first: float | None = None
-        event = ""
         async with self.http.stream("GET", f"/v1/questions/{response.json()['id']}/events") as stream:
-            async for line in stream.aiter_lines():
-                name, _, value = line.partition(":")
-                if name == "event":
-                    event = value.strip()
-                elif name == "data" and event == "token" and first is None:
-                    first = time.perf_counter() - started
-                elif name == "data" and event == "done":
-                    return {**json.loads(value), "first": first}
-        raise RuntimeError("the stream ended without an answer")
+            return await _followed(stream, started)
+
+
+async def _followed(stream: httpx.Response, started: float) -> dict[str, Any]:
+    stream.raise_for_status()
+    first: float | None = None
+    event = ""
+    async for line in stream.aiter_lines():
+        name, _, value = line.partition(":")
+        if name == "event":
+            event = value.strip()
+        elif name == "data" and event == "token" and first is None:
+            first = time.perf_counter() - started
+        elif name == "data" and event == "done":
+            return {**json.loads(value), "first": first}
+    raise RuntimeError("the stream ended without an answer")
 
 
 async def all_at_once(client: Client, pairs: list[tuple[str, str]], *, output: int) -> dict[str, Any]:

@@ -181,34 +181,56 @@ class Runtime:
     # -- work -----------------------------------------------------------------------------------------------------
 
     def work(self) -> int:
-        """Claim and run jobs until there is none for this worker. Returns how many ran."""
+        """Claim and run jobs until there is none for this worker. Returns how many ran on this thread.
+
+        A doorbell says that something waits, not how much: what is claimed together is begun together, each of it on a thread
+        of its own.
+        """
         ran = 0
         while (attempt := self._claim()) is not None:
-            try:
-                self._run(attempt)
-            finally:
-                with self._lock:
-                    self._held.pop((attempt.lease.job_id, attempt.lease.attempt), None)
-                self._deliverer.wake()
+            self._complete(attempt)
             ran += 1
         return ran
 
+    def _complete(self, attempt: Attempt) -> None:
+        try:
+            self._run(attempt)
+        finally:
+            with self._lock:
+                self._held.pop((attempt.lease.job_id, attempt.lease.attempt), None)
+            self._deliverer.wake()
+
+    def _go_on(self, attempt: Attempt) -> None:
+        self._complete(attempt)
+        self.work()
+
     def _claim(self) -> Attempt | None:
+        """Claim as much as there is room for; begin all of it but the first."""
+        first: Attempt | None = None
+        while attempts := self._claim_some():
+            for attempt in attempts:
+                if first is None:
+                    first = attempt
+                else:
+                    threading.Thread(target=self._go_on, args=(attempt,), name="work", daemon=True).start()
+            if len(attempts) == 1:
+                # There was no more, or what there is is left to others as well.
+                break
+        return first
+
+    def _claim_some(self) -> list[Attempt]:
         # One claim at a time, because what may be claimed depends on what is held.
         with self._claiming:
-            return None if self._draining.is_set() or self.in_flight >= self.places else self._claim_next()
-
-    def _claim_next(self) -> Attempt | None:
-        with self._lock:
-            held = [attempt.lease for attempt in self._held.values()]
-        lease = self._claimer.next(held)
-        if lease is None:
-            return None
-        # After the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
-        attempt = Attempt(lease)
-        with self._lock:
-            self._held[lease.job_id, lease.attempt] = attempt
-        return attempt
+            room = self.places - self.in_flight
+            if self._draining.is_set() or room <= 0:
+                return []
+            with self._lock:
+                held = [attempt.lease for attempt in self._held.values()]
+            # Held after the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
+            attempts = [Attempt(lease) for lease in self._claimer.next(held, room)]
+            with self._lock:
+                self._held |= {(attempt.lease.job_id, attempt.lease.attempt): attempt for attempt in attempts}
+            return attempts
 
     def _run(self, attempt: Attempt) -> None:
         lease = attempt.lease

@@ -17,6 +17,7 @@ from service.store import workers
 from service.store.jobs import INGEST_TIER
 from service.store.maintenance import served_tiers
 from service.store.tables import WorkerRow
+from service.store.together import MEMO
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,13 @@ class Fleet:
 
 
 def read_fleet(session: Session, now: datetime, settings: Settings, tiers: TierTable) -> Fleet:
-    """The fleet as the database knows it."""
-    return Fleet(workers.live(session, now, within_seconds=settings.jobs.lease_seconds), tiers)
+    """The fleet as the database knows it; read once for what is written together (``Database.write_together``)."""
+    memo = session.info.get(MEMO, {})
+    fleet = memo.get(Fleet)
+    if fleet is None:
+        alive = workers.live(session, now, within_seconds=settings.jobs.lease_seconds)
+        fleet = memo[Fleet] = Fleet(alive, tiers)
+    return fleet
 
 
 def _adapters(workers: Sequence[WorkerRow]) -> set[str]:

@@ -19,7 +19,7 @@ from service.api.watching import Watcher
 from service.domain.tiers import TierTable
 from service.errors import ModelUnavailable, SettingsError, TooManyUploads, TooManyWaiting
 from service.jobqueue.celery import make_celery
-from service.jobqueue.doorbell import Bell
+from service.jobqueue.doorbell import Bell, Ringer
 from service.jobqueue.streams import TokenReader
 from service.settings import Settings
 from service.store.blobs import BlobStore
@@ -70,6 +70,7 @@ class Services:
         database: Opened durable, because this process accepts work.
         blobs: Uploaded bytes.
         bell: Rings workers after a commit.
+        ringer: The same without waiting for it.
         placer: Keeps a job for the worker that holds its document.
         encoder: Counts questions with the served model's tokenizer.
         watcher: Tells waiting clients of changes, with one query for all of them.
@@ -84,6 +85,7 @@ class Services:
     database: Database
     blobs: BlobStore
     bell: Bell
+    ringer: Ringer
     placer: Placer
     encoder: EncoderSlot
     watcher: Watcher
@@ -105,12 +107,14 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
     )
     encoder = EncoderSlot(settings)
     app = make_celery(settings.broker, publish_only=True)
+    bell = Bell(app, tiers)
     services = Services(
         settings=settings,
         tiers=tiers,
         database=database,
         blobs=BlobStore(settings.data_dir / "blobs", min_free_bytes=settings.limits.min_free_disk_bytes),
-        bell=Bell(app, tiers),
+        bell=bell,
+        ringer=Ringer(bell),
         placer=placer_for(settings.jobs, tiers),
         encoder=encoder,
         watcher=Watcher(database),
@@ -129,6 +133,7 @@ async def open_services(settings: Settings) -> AsyncGenerator[Services]:
     finally:
         await services.watcher.close()
         await services.tokens.close()
+        await run_in_threadpool(services.ringer.close)
         app.close()
         database.close()
 

@@ -7,7 +7,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import Path
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _METADATA_BYTES = 16 * 1024
@@ -81,6 +81,8 @@ def reference(kind: str) -> tuple[Any, ...]:
     return AfterValidator(check), Field(examples=[example], json_schema_extra={"pattern": f"^{form.pattern}$"})
 
 
-def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:
+def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A model as the response, without FastAPI validating it a second time."""
-    return JSONResponse(model.model_dump(mode="json", by_alias=True), status_code=status, headers=headers)
+    return Response(
+        model.model_dump_json(by_alias=True), status_code=status, headers=headers, media_type="application/json"
+    )

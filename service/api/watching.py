@@ -42,12 +42,10 @@ class Watch:
 
     Attributes:
         seen: Its last known state; None when it does not exist (any more).
-        known: Whether it was asked for at all yet.
         stopping: The process stops, so nobody shall wait any longer.
     """
 
-    seen: Seen | None = None
-    known: bool = False
+    seen: Seen | None
     stopping: bool = False
     watchers: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,7 +54,7 @@ class Watch:
         """Wait until the state satisfies a condition. False when the time is up first, or the process stops."""
         try:
             async with asyncio.timeout(seconds):
-                while not (self.known and reached(self.seen)):
+                while not reached(self.seen):
                     if self.stopping:
                         return False
                     await self.changed.wait()
@@ -81,17 +79,15 @@ class Watcher:
         self._database = database
         self._watches: dict[tuple[Kind, str], Watch] = {}
         self._task: asyncio.Task[None] | None = None
-        self._new = asyncio.Event()
+        self._asked = asyncio.Event()
         self._stopping = False
 
     @contextlib.asynccontextmanager
-    async def watch(self, kind: Kind, object_id: str) -> AsyncGenerator[Watch]:
-        """Follow one object."""
+    async def watch(self, kind: Kind, object_id: str, seen: Seen) -> AsyncGenerator[Watch]:
+        """Follow one object from a state that was just read."""
         key = (kind, object_id)
-        watch = self._watches.setdefault(key, Watch(stopping=self._stopping))
+        watch = self._watches.setdefault(key, Watch(seen, stopping=self._stopping))
         watch.watchers += 1
-        if not watch.known:
-            self._new.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="watcher")
         try:
@@ -100,6 +96,10 @@ class Watcher:
             watch.watchers -= 1
             if watch.watchers == 0:
                 self._watches.pop(key, None)
+
+    def look(self) -> None:
+        """Look soon, together with those who ask for that beside it: something says that a state has changed."""
+        self._asked.set()
 
     def stop(self) -> None:
         """End every wait, now and from now on: the process is about to leave."""
@@ -119,7 +119,7 @@ class Watcher:
         # Not one of the threads that requests share: when all of those wait for a write, nobody would be told anything.
         own_thread = CapacityLimiter(1)
         while self._watches:
-            self._new.clear()
+            self._asked.clear()
             watches = dict(self._watches)
             try:
                 states = await to_thread.run_sync(self._read, list(watches), limiter=own_thread)
@@ -135,13 +135,12 @@ class Watcher:
                 continue
             for key, watch in watches.items():
                 seen = states.get(key)
-                if not watch.known or seen != watch.seen:
-                    watch.known, watch.seen = True, seen
+                if seen != watch.seen:
+                    watch.seen = seen
                     watch.announce()
-            # A new watch is looked at soon, together with those that arrive beside it, not at the end of the interval.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._new.wait()
+                    await self._asked.wait()
                 await asyncio.sleep(_GATHER_SECONDS)
 
     def _read(self, keys: list[tuple[Kind, str]]) -> dict[tuple[Kind, str], Seen]:

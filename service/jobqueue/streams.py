@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +22,12 @@ import structlog
 log = structlog.stdlib.get_logger(__name__)
 
 FLUSH_SECONDS = 0.03
-"""Text of one answer is gathered this long before it is sent: 30 messages a second read as fluent."""
+"""Text of one answer is gathered this long before it is sent, but its first: 30 messages a second read as fluent."""
 TTL_SECONDS = 600
 """A stream is gone this long after its last text; a reader then gets the stored answer."""
 MAX_ENTRIES = 10_000
 _RETRY_SECONDS = 0.5
-_BLOCK_MILLISECONDS = 100
+_BLOCK_MILLISECONDS = 1_000
 
 
 def stream_key(question_id: str, attempt: int) -> str:
@@ -49,6 +50,7 @@ class TokenPublisher:
         self._lock = threading.Lock()
         self._dirty: dict[str, TokenWriter] = {}
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._away = False
         self._thread = threading.Thread(target=self._run, name="token-streams", daemon=True)
         self._thread.start()
@@ -56,21 +58,23 @@ class TokenPublisher:
     def writer(self, question_id: str, attempt: int) -> TokenWriter:
         return TokenWriter(self, stream_key(question_id, attempt))
 
-    def mark(self, writer: TokenWriter) -> None:
-        """Send this writer's text at the next flush."""
+    def mark(self, writer: TokenWriter, *, at_once: bool) -> None:
+        """Send this writer's text at the next flush, or at once: an answer's first text is waited for."""
         with self._lock:
             self._dirty[writer.key] = writer
         self._wake.set()
+        if at_once:
+            self._hurry.set()
 
     def _run(self) -> None:
-        pause = threading.Event()
         while True:
             self._wake.wait()
             self._wake.clear()
+            self._hurry.clear()
             with self._lock:
                 writers, self._dirty = list(self._dirty.values()), {}
             self._send(writers)
-            pause.wait(FLUSH_SECONDS)
+            self._hurry.wait(FLUSH_SECONDS)
 
     def _send(self, writers: list[TokenWriter]) -> None:
         pipe = self._client.pipeline(transaction=False)
@@ -101,6 +105,7 @@ class TokenWriter:
         self._lock = threading.Lock()
         self._text: list[str] = []
         self._offset = 0
+        self._begun = False
         self._finished = False
 
     @classmethod
@@ -117,13 +122,14 @@ class TokenWriter:
         if text:
             with self._lock:
                 self._text.append(text)
-            self._publisher.mark(self)
+                is_first, self._begun = not self._begun, True
+            self._publisher.mark(self, at_once=is_first)
 
     def finish(self) -> None:
         """Say that no more text of this attempt follows."""
         with self._lock:
             self._finished = True
-        self._publisher.mark(self)
+        self._publisher.mark(self, at_once=False)
 
     def take(self) -> list[dict[Any, Any]]:
         """What is to be sent now: the gathered text with its offset in characters, then the end mark once."""
@@ -188,6 +194,10 @@ class TokenReader:
         self._client: Any = redis.asyncio.Redis.from_url(url, socket_timeout=2.0, socket_connect_timeout=1.0)
         self._channels: dict[str, Channel] = {}
         self._task: asyncio.Task[None] | None = None
+        # A stream of this process's own: what is written to it ends a read that does not know of a new channel yet.
+        self._nudges = f"longread:nudges:{uuid.uuid4().hex}"
+        self._last_nudge = "0"
+        self._nudging: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def listen(self, question_id: str, attempt: int) -> AsyncGenerator[Channel]:
@@ -197,6 +207,8 @@ class TokenReader:
         channel.listeners += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="token-streams")
+        elif not channel.caught_up and (self._nudging is None or self._nudging.done()):
+            self._nudging = asyncio.create_task(self._nudge(), name="nudge")
         try:
             yield channel
         finally:
@@ -206,26 +218,39 @@ class TokenReader:
 
     async def close(self) -> None:
         """Stop reading."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in filter(None, (self._task, self._nudging)):
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
         await self._client.aclose()
+
+    async def _nudge(self) -> None:
+        try:
+            await self._client.xadd(self._nudges, {"new": 1}, maxlen=1)
+            await self._client.expire(self._nudges, TTL_SECONDS)
+        except (redis.RedisError, OSError) as error:
+            # The read that it would have ended ends within a second.
+            log.warning("token_streams_not_nudged", error=type(error).__name__)
 
     async def _run(self) -> None:
         while self._channels:
             channels = dict(self._channels)
             # A channel that was added since the last round must not wait for others' text.
             block = None if any(not c.caught_up for c in channels.values()) else _BLOCK_MILLISECONDS
+            wanted = {self._nudges: self._last_nudge, **{k: c.last_id for k, c in channels.items()}}
             try:
-                found = await self._client.xread({k: c.last_id for k, c in channels.items()}, block=block)
+                found = await self._client.xread(wanted, block=block)
             except (redis.RedisError, OSError) as error:
                 log.warning("token_streams_not_read", streams=len(channels), error=type(error).__name__)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            for key, entries in dict(found or {}).items() if isinstance(found, dict) else found or []:
-                channels[key.decode()].pieces.extend(_piece(entry_id, values) for entry_id, values in _flat(entries))
-                channels[key.decode()].notify()
+            for name, entries in dict(found or {}).items() if isinstance(found, dict) else found or []:
+                key, flat = name.decode(), _flat(entries)
+                if key == self._nudges:
+                    self._last_nudge = flat[-1][0].decode()
+                    continue
+                channels[key].pieces.extend(_piece(entry_id, values) for entry_id, values in flat)
+                channels[key].notify()
             for channel in channels.values():
                 if not channel.caught_up:
                     channel.caught_up = True

@@ -9,8 +9,10 @@ from sqlmodel import Session, and_, col, select
 
 from service.domain.jobs import JobKind, JobState, Priority
 from service.store.tables import JobRow
+from service.store.together import MEMO
 
 _ENGINE_KINDS = (str(JobKind.ANSWER), str(JobKind.WARM))
+_INTERACTIVE, _AHEAD_OF = "interactive tokens", "ahead of"
 _WAITS = col(JobRow.state) == JobState.QUEUED
 
 # Every request asks these. To build a statement takes longer than to run it, so they are made once.
@@ -63,8 +65,10 @@ def of_tenant(session: Session, tenant_id: str) -> Backlog:
 
 def interactive_tokens(session: Session, tier: str) -> int:
     """Prompt tokens of interactive questions that wait in a tier. Batches wait behind them, so they do not count."""
-    found = session.exec(_INTERACTIVE_TOKENS, params={"tier": tier}).one()
-    return int(found or 0)
+    memo = session.info.get(MEMO, {})
+    if (_INTERACTIVE, tier) not in memo:
+        memo[_INTERACTIVE, tier] = int(session.exec(_INTERACTIVE_TOKENS, params={"tier": tier}).one() or 0)
+    return memo[_INTERACTIVE, tier]
 
 
 def ahead_of(session: Session, job: JobRow) -> Backlog:
@@ -72,3 +76,23 @@ def ahead_of(session: Session, job: JobRow) -> Backlog:
     given = {"tier": job.tier, "priority": job.priority, "id": job.id}
     count, tokens = session.exec(_AHEAD, params=given).one()
     return Backlog(count, int(tokens or 0))
+
+
+def ahead_of_new(session: Session, job: JobRow) -> Backlog:
+    """The same of a job that was just made; of those that are made in one transaction only the first is looked up."""
+    memo = session.info.get(MEMO, {})
+    key = (_AHEAD_OF, job.tier, job.priority)
+    if key not in memo:
+        memo[key] = ahead_of(session, job)
+    return memo[key]
+
+
+def note_new(session: Session, job: JobRow) -> None:
+    """Count a question that was just made, for those that are made after it in the same transaction."""
+    memo = session.info.get(MEMO, {})
+    if job.priority == Priority.INTERACTIVE and (_INTERACTIVE, job.tier) in memo:
+        memo[_INTERACTIVE, job.tier] += job.tokens
+    for priority in Priority:
+        found: Backlog | None = memo.get((_AHEAD_OF, job.tier, priority))
+        if found is not None and priority >= job.priority:
+            memo[_AHEAD_OF, job.tier, priority] = Backlog(found.jobs + 1, found.tokens + job.tokens)

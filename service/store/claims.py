@@ -215,6 +215,18 @@ _TAKE = (
 )
 
 
+_ANY = (
+    sql_select(col(JobRow.id))
+    .where(col(JobRow.state) == JobState.QUEUED, col(JobRow.tier).in_(bindparam("tiers", expanding=True)))
+    .limit(1)
+)
+
+
+def any_waits(session: Session, tiers: Collection[str]) -> bool:
+    """Whether there is anything to claim in these tiers, claimable or not: a look that no other writer waits for."""
+    return session.connection().execute(_ANY, {"tiers": list(tiers)}).first() is not None
+
+
 def waiting_tenants(session: Session, tiers: Collection[str]) -> list[str]:
     """Tenants that have queued jobs in these tiers."""
     return list(

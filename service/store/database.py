@@ -7,11 +7,11 @@ block, so what is rung or answered afterwards is true. On SQLite a write begins 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, DateTime, Dialect, TypeDecorator, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -20,7 +20,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session, SQLModel
 
 from service.errors import DatabaseUnavailable, SettingsError
+from service.store.together import Together
 from service.store.turns import Turns
+
+T = TypeVar("T")
 
 _WRITE = "longread_write"
 _POSTGRES_CONNECTION = {
@@ -94,6 +97,7 @@ class Database:
             self._turns = Turns(Path(parsed.database) if parsed.database else None)
             self._prepare_sqlite(durable=durable)
         self._writer = self.engine.execution_options(**{_WRITE: True})
+        self._together = Together(self._sqlite_write) if self._turns is not None else None
 
     def _prepare_sqlite(self, *, durable: bool) -> None:
         @event.listens_for(self.engine, "connect")
@@ -145,14 +149,38 @@ class Database:
                 ):
                     yield session
 
+    def write_together(self, work: Callable[[Session, datetime], T]) -> T:
+        """Do a small write and return when it is committed; raises what the work raises, and then it wrote nothing.
+
+        On SQLite, where writes take turns in any case, those that wait are committed together (``service.store.together``);
+        on PostgreSQL each has a transaction of its own.
+
+        Args:
+            work: What to do, with a session and the database's time. Once in a while it is run a second time, after the
+                first was rolled back.
+
+        Raises:
+            DatabaseUnavailable: The database cannot be reached; nothing was written.
+        """
+        if self._together is None:
+            with self.write() as session:
+                return work(session, self.now(session))
+        with _translated():
+            return self._together.run(work)
+
+    @contextmanager
+    def _sqlite_write(self) -> Generator[tuple[Connection, datetime]]:
+        assert self._turns is not None
+        with self._turns.take(urgent=False), self._writer.connect() as connection, connection.begin():
+            yield connection, _sqlite_now(connection)
+
     def now(self, session: Session) -> datetime:
         """The database's clock, which is the only one that leases are measured on.
 
         On SQLite it is the machine's; on PostgreSQL the server's, so a worker's wrong clock cannot end a lease.
         """
         if self.dialect == "sqlite":
-            value = session.connection().exec_driver_sql(_SQLITE_NOW).scalar_one()
-            return datetime.fromisoformat(value).replace(tzinfo=UTC)
+            return _sqlite_now(session.connection())
         return session.connection().execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
 
     def exclusive(self, session: Session, name: str) -> None:
@@ -170,6 +198,10 @@ class Database:
         self.engine.dispose()
         if self._turns is not None:
             self._turns.close()
+
+
+def _sqlite_now(connection: Connection) -> datetime:
+    return datetime.fromisoformat(connection.exec_driver_sql(_SQLITE_NOW).scalar_one()).replace(tzinfo=UTC)
 
 
 def insert_or(session: Session, table: type[SQLModel]) -> sqlite.Insert | postgresql.Insert:

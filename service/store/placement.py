@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,12 +41,27 @@ class Placer:
     claim_window_seconds: float
     max_wait_seconds: float
 
-    def place(self, session: Session, now: datetime, document: DocumentRow, job: JobRow) -> None:
-        """Choose the worker a job is kept for, and write that on the (new or queued) job."""
+    def place(
+        self,
+        session: Session,
+        now: datetime,
+        document: DocumentRow,
+        job: JobRow,
+        alive: Sequence[WorkerRow] | None = None,
+    ) -> None:
+        """Choose the worker a job is kept for, and write that on the (new or queued) job.
+
+        Args:
+            session: A write transaction.
+            now: The database's clock.
+            document: The job's document.
+            job: The job.
+            alive: The live workers, if they were read in this transaction already.
+        """
         job.uncached_tokens = job.tokens
         if job.tier is None or job.batch_id is not None:
             return
-        loads = self.loads(session, now, document.id, document.prefix_id, job.tier)
+        loads = self.loads(session, now, document.id, document.prefix_id, job.tier, alive)
         choice = choose_worker(loads, max_wait_seconds=self.max_wait_seconds)
         if choice is None:
             return
@@ -59,10 +75,17 @@ class Placer:
         return ClaimPlacement(self, session, now, worker_id)
 
     def loads(
-        self, session: Session, now: datetime, document_id: str, prefix_id: str | None, tier: str
+        self,
+        session: Session,
+        now: datetime,
+        document_id: str,
+        prefix_id: str | None,
+        tier: str,
+        alive: Sequence[WorkerRow] | None = None,
     ) -> list[WorkerLoad]:
         """Live workers that serve a tier; empty when there are fewer than two, for then nothing is to be chosen."""
-        alive = workers.live(session, now, within_seconds=self.lease_seconds, kind="engine")
+        found = workers.live(session, now, within_seconds=self.lease_seconds) if alive is None else alive
+        alive = [worker for worker in found if worker.kind == "engine"]
         serving = [w for w in alive if serving_tier(self.tiers, tier, served_tiers(alive)) in w.tiers]
         if len(serving) < 2:
             return []

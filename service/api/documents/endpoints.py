@@ -29,6 +29,7 @@ from service.api.openapi import UPLOAD_BODY, problems
 from service.api.paging import Page, next_cursor
 from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, reply
+from service.api.watching import Seen
 from service.domain.documents import DocumentStatus, NewDocument, Quota
 from service.errors import NotFound
 from service.store import caching, documents, versions
@@ -143,7 +144,7 @@ async def get_document(
     wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
     if wait and out.status not in _READ:
         with services.waiting.hold(tenant):
-            async with services.watcher.watch("document", document_id) as watch:
+            async with services.watcher.watch("document", document_id, Seen(out.status, 0)) as watch:
                 await watch.until(lambda seen: seen is None or seen.status in _READ, seconds=wait)
         out = await run_in_threadpool(_read, services, tenant, document_id)
     return reply(out, headers={} if out.status in _READ else {"Retry-After": _RETRY_AFTER})

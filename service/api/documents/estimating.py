@@ -16,6 +16,7 @@ from service.api.fleet import Fleet, read_fleet
 from service.api.openapi import ESTIMATE_BODY, problems
 from service.api.services import Services, ServicesDep
 from service.api.shapes import reply
+from service.api.watching import Seen
 from service.domain.documents import DocumentStatus, NewDocument
 from service.domain.rates import prefill_rate
 from service.errors import EstimateNotFinished, NoIngestWorker, document_error
@@ -54,7 +55,7 @@ async def estimate_document(
             upload = await receive(request, incoming, max_bytes=max_bytes, options=EstimateOptions)
             document_id = await run_in_threadpool(_begin, services, tenant, incoming, upload)
         try:
-            async with services.watcher.watch("document", document_id) as watch:
+            async with services.watcher.watch("document", document_id, Seen(DocumentStatus.RECEIVED, 0)) as watch:
                 seconds = services.settings.limits.max_wait_seconds
                 await watch.until(lambda seen: seen is None or seen.status in _ENDED, seconds=seconds)
             return await run_in_threadpool(_result, services, tenant, document_id, upload, incoming.sha256)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.api.auth import TenantDep
 from service.api.documents.schemas import WaitQuery
-from service.api.fleet import Fleet, read_fleet
-from service.api.once import OnceDep, Record
+from service.api.fleet import read_fleet
+from service.api.once import Once, OnceDep, Record
 from service.api.openapi import problems
 from service.api.paging import Page, next_cursor
 from service.api.questions.asking import admit, check_adapter, count, history, on, output_budget, tier_for
+from service.api.questions.reading import look_at, read_question
 from service.api.questions.schemas import DocumentQuestionListQuery, QuestionIn, QuestionListQuery, QuestionOut
+from service.api.questions.streaming import EVENTS, stream_accepted, wants_events
 from service.api.questions.views import question_out, questions_out
 from service.api.services import Services, ServicesDep
 from service.api.shapes import DocumentId, QuestionId, reply
 from service.api.webhooks.urls import request_url
-from service.domain.jobs import TERMINAL, JobState, Priority
-from service.store import documents, jobs, questions
+from service.domain.jobs import TERMINAL, Priority
+from service.store import backlog, documents, jobs, questions
+from service.store.jobs import Doorbell
 from service.store.questions import NewQuestion
 
 router = APIRouter(prefix="/v1", tags=["questions"])
@@ -34,23 +39,45 @@ _PRIORITIES = {"interactive": Priority.INTERACTIVE, "batch": Priority.BATCH}
     "/documents/{document_id}/questions",
     status_code=202,
     response_model=QuestionOut,
-    responses=problems(400, 401, 404, 409, 413, 422, 429, 503),
+    responses={202: {"description": "Accepted.", "content": EVENTS}} | problems(400, 401, 404, 409, 413, 422, 429, 503),
 )
-def ask_question(
-    services: ServicesDep, tenant: TenantDep, document_id: DocumentId, body: QuestionIn, once: OnceDep
+async def ask_question(
+    request: Request,
+    services: ServicesDep,
+    tenant: TenantDep,
+    document_id: DocumentId,
+    body: QuestionIn,
+    once: OnceDep,
 ) -> Response:
-    """Ask a question on a document. It may still be being read: the question then waits for it."""
+    """Ask a question on a document. It may still be being read: the question then waits for it.
 
+    With `Accept: text/event-stream` the answer is the question's event stream, as `GET /v1/questions/{id}/events` gives it; its
+    first event is a `status` with the question's id. A client that goes away does not end the question.
+    """
+    if not wants_events(request):
+        return await run_in_threadpool(_ask, services, tenant, document_id, body, once)
+    place = services.waiting.take(tenant)
+    try:
+        accepted = await run_in_threadpool(_ask, services, tenant, document_id, body, once)
+        return await stream_accepted(request, services, tenant, place, accepted)
+    except BaseException:
+        place.release()
+        raise
+
+
+def _ask(services: Services, tenant: str, document_id: str, body: QuestionIn, once: Once) -> Response:
     def ask(record: Record) -> Response:
         budget = output_budget(services, body.max_output_tokens)
         encoder = services.encoder.get()
-        with services.database.read() as session:
-            document = documents.get(session, tenant, document_id)
-            turns = history(session, tenant, document, body.follows)
+        turns: list[tuple[str, str]] = []
+        if body.follows is not None:
+            with services.database.read() as session:
+                document = documents.get(session, tenant, document_id)
+                turns = history(session, tenant, document, body.follows)
         # Counted outside the write, which nobody else may have to wait for.
         asked = count(services, encoder, body.question, max_output_tokens=budget, turns=turns)
-        with services.database.write() as session:
-            now = services.database.now(session)
+
+        def store(session: Session, now: datetime) -> tuple[Response, Doorbell, set[str]]:
             document = documents.get(session, tenant, document_id, hold=True)
             counted = on(encoder, document, asked)
             tier = tier_for(services, document, counted.extra_tokens)
@@ -72,13 +99,15 @@ def ask_question(
                 deadline_seconds=body.deadline_seconds,
                 webhook_url=request_url(services, session, now, tenant, body.webhook),
             )
-            row, job = questions.ask(session, now, tenant, document, new, tier, services.placer)
-            session.flush()
-            bell = jobs.bell(job)
+            row, job = questions.ask(session, now, tenant, document, new, tier, services.placer, fleet.workers)
             headers = {"Location": f"/v1/questions/{row.id}", "Retry-After": _RETRY_AFTER}
-            response = reply(question_out(session, now, row, job, fleet), 202, headers)
+            response = reply(question_out(session, now, row, job, fleet, is_new=True), 202, headers)
+            backlog.note_new(session, job)
             record(session, response)
-        services.bell.ring([bell], fleet.served)
+            return response, jobs.bell(job), fleet.served
+
+        response, bell, served = services.database.write_together(store)
+        services.ringer.ring(bell, served)
         return response
 
     return once.run(ask)
@@ -127,29 +156,15 @@ async def get_question(
     services: ServicesDep, tenant: TenantDep, question_id: QuestionId, query: Annotated[WaitQuery, Query()]
 ) -> Response:
     """Look at a question; with `wait`, until it has reached its end."""
-    out = await run_in_threadpool(read_question, services, tenant, question_id)
     wait = min(query.wait or 0, services.settings.limits.max_wait_seconds)
-    if wait and out.status not in TERMINAL:
-        with services.waiting.hold(tenant):
-            async with services.watcher.watch("question", question_id) as watch:
-                await watch.until(lambda seen: seen is None or seen.status in TERMINAL, seconds=wait)
-        out = await run_in_threadpool(read_question, services, tenant, question_id)
+    if wait:
+        now = await run_in_threadpool(look_at, services, tenant, question_id)
+        if now.status not in TERMINAL:
+            with services.waiting.hold(tenant):
+                async with services.watcher.watch("question", question_id, now) as watch:
+                    await watch.until(lambda seen: seen is None or seen.status in TERMINAL, seconds=wait)
+    out = await run_in_threadpool(read_question, services, tenant, question_id)
     return reply(out, headers={} if out.status in TERMINAL else {"Retry-After": _RETRY_AFTER})
-
-
-def read_question(services: Services, tenant: str, question_id: str) -> QuestionOut:
-    """The question as it is now.
-
-    Raises:
-        NotFound: There is none of this id in this tenant.
-    """
-    with services.database.read() as session:
-        row, job = questions.get(session, tenant, question_id)
-        now = services.database.now(session)
-        # Only what waits is told about workers; the answer's poll saves the query.
-        waits = job.state == JobState.QUEUED
-        fleet = read_fleet(session, now, services.settings, services.tiers) if waits else Fleet((), services.tiers)
-        return question_out(session, now, row, job, fleet)
 
 
 @router.post(

@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 from anyio import to_thread
 
 from service.api.problems import problem_of
-from service.api.questions.endpoints import read_question
+from service.api.questions.reading import read_question
+from service.api.questions.schemas import QuestionOut
 from service.api.services import Services
 from service.api.watching import Seen, Watch
 from service.domain.jobs import TERMINAL, JobState
@@ -49,6 +50,7 @@ class Told:
         after: Id of the last entry it got on an earlier connection, until that entry is found again.
         missed: Text was lost on the way; nothing more is told of this attempt until its end.
         status: The state it was told of last.
+        event: What it is to be told first.
     """
 
     attempt: int | None = None
@@ -56,6 +58,7 @@ class Told:
     after: str | None = None
     missed: bool = False
     status: str | None = None
+    event: bytes | None = None
 
     @classmethod
     def before(cls, last_event_id: str | None) -> Told:
@@ -77,25 +80,32 @@ def is_done(last_event_id: str | None) -> bool:
 
 
 async def question_events(
-    services: Services, tenant: str, question_id: str, last_event_id: str | None, *, request_id: str
+    services: Services, tenant: str, question_id: str, seen: Seen, told: Told, *, request_id: str
 ) -> AsyncGenerator[bytes]:
-    """The events of one question until its end."""
-    told = Told.before(last_event_id)
+    """The events of one question until its end.
+
+    Args:
+        services: The process's services.
+        tenant: Whose question it is.
+        question_id: The question.
+        seen: Its state as it was just read.
+        told: What the client holds.
+        request_id: Of the request that is answered.
+    """
+    if told.event is not None:
+        yield told.event
     try:
-        async with services.watcher.watch("question", question_id) as watch:
+        async with services.watcher.watch("question", question_id, seen) as watch:
             while True:
-                changed, seen = watch.changed, watch.seen
+                now = watch.seen
                 if watch.stopping:
                     yield _event("problem", problem_of(Stopping("The service stops; connect again."), request_id))
                     return
-                if watch.known and (seen is None or seen.status in TERMINAL):
+                if now is None or now.status in TERMINAL:
                     break
-                if seen is None:
-                    await _either(changed)
-                    continue
-                attempt = _expected(seen)
+                attempt = _expected(now)
                 async with services.tokens.listen(question_id, attempt) as channel:
-                    async for event in _follow(channel, watch, attempt, told):
+                    async for event in _follow(channel, watch, attempt, told, services.watcher.look):
                         if event is None:
                             yield await _in_thread(services, _read_status, tenant, question_id)
                         else:
@@ -113,7 +123,9 @@ def _expected(seen: Seen) -> int:
     return seen.attempt if seen.status == JobState.RUNNING else seen.attempt + 1
 
 
-async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> AsyncIterator[bytes | None]:
+async def _follow(
+    channel: Channel, watch: Watch, attempt: int, told: Told, look: Callable[[], None]
+) -> AsyncIterator[bytes | None]:
     """The text of one attempt until the question ends or another attempt comes; None where its state changed."""
     if told.attempt is not None and told.attempt != attempt:
         yield told.restart(attempt)
@@ -132,7 +144,7 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
             told.status = seen.status
             yield None
         if told.after is None and not told.missed:
-            pieces = channel.pieces[position:]
+            pieces = _new_pieces(channel, position, look)
             position += len(pieces)
             event = _tokens(pieces, attempt, told)
             if event is not None:
@@ -141,6 +153,14 @@ async def _follow(channel: Channel, watch: Watch, attempt: int, told: Told) -> A
             return
         if not await _either(arrived, changed):
             yield _HEARTBEAT
+
+
+def _new_pieces(channel: Channel, position: int, look: Callable[[], None]) -> list[Piece]:
+    pieces = channel.pieces[position:]
+    if pieces and pieces[-1].end:
+        # It was written after the answer was stored.
+        look()
+    return pieces
 
 
 async def _ending(services: Services, tenant: str, question_id: str, told: Told) -> AsyncIterator[bytes]:
@@ -225,8 +245,12 @@ async def _in_thread(services: Services, read: Callable[[Services, str, str], T]
 
 
 def _read_status(services: Services, tenant: str, question_id: str) -> bytes:
-    out = read_question(services, tenant, question_id)
-    shown = {"status", "attempt", "tier", "queue_position", "estimated_start_at", "waiting"}
+    return status_event(read_question(services, tenant, question_id))
+
+
+def status_event(out: QuestionOut) -> bytes:
+    """The state that a question has reached."""
+    shown = {"id", "status", "attempt", "tier", "queue_position", "estimated_start_at", "waiting"}
     return _event("status", out.model_dump(mode="json", include=shown))
 
 

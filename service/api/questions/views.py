@@ -24,11 +24,22 @@ from service.store import backlog
 from service.store.tables import JobRow, QuestionRow
 
 
-def question_out(session: Session, now: datetime, row: QuestionRow, job: JobRow, fleet: Fleet) -> QuestionOut:
-    """A question with its place in the queue, which costs a query while it waits."""
+def question_out(
+    session: Session, now: datetime, row: QuestionRow, job: JobRow, fleet: Fleet, *, is_new: bool = False
+) -> QuestionOut:
+    """A question with its place in the queue, which costs a query while it waits.
+
+    Args:
+        session: Any transaction.
+        now: The database's clock.
+        row: The question.
+        job: Its job.
+        fleet: The live workers.
+        is_new: It was made in this transaction.
+    """
     out = _question(row, job, fleet)
     if job.state == JobState.QUEUED and job.tier is not None:
-        ahead = backlog.ahead_of(session, job)
+        ahead = backlog.ahead_of_new(session, job) if is_new else backlog.ahead_of(session, job)
         out.queue_position = ahead.jobs + 1
         rate = fleet.rate(job.tier)
         if rate is not None:

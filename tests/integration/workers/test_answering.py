@@ -290,11 +290,11 @@ def test_a_drain_gives_back_what_was_being_claimed(bench: Bench, monkeypatch: py
     claimer = bench.runtime._claimer  # pyright: ignore[reportPrivateUsage] - where the race is
     claim, claimed, go = claimer.next, threading.Event(), threading.Event()
 
-    def slow(held: Collection[Lease]) -> Lease | None:
-        lease = claim(held)
+    def slow(held: Collection[Lease], most: int) -> list[Lease]:
+        leases = claim(held, most)
         claimed.set()
         go.wait(20)
-        return lease
+        return leases
 
     def until_told(attempt: Attempt) -> None:
         told = threading.Event()
