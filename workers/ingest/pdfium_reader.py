@@ -1,7 +1,7 @@
 """The pypdfium2 adapter: opens a PDF with pdfium and reads pages. For use in a reading child only.
 
-Nothing else imports pypdfium2 but ``pdfium_library`` and ``pdfium_annotations`` beside it. pdfium is not thread-safe, even
-across documents, and a malformed file can abort the process.
+Nothing else imports pypdfium2 but the files beside it whose names begin alike. pdfium is not thread-safe, even across
+documents, and a malformed file can abort the process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pypdfium2_raw as c
 
 from workers.ingest.pdfium_annotations import Annotations, annotations_of
 from workers.ingest.pdfium_library import Document, PdfiumError, count_chars, text_of
+from workers.ingest.pdfium_unseen import remove_cropped
 from workers.ingest.scattered import order_scattered
 from workers.ingest.tables import Box, mend_tables
 from workers.ingest.vertical import CJK, order_vertical
@@ -127,13 +128,14 @@ class PdfiumFile:
     def page(self, number: int) -> PdfiumPage:
         """Loads a page. Raises PdfiumError when pdfium cannot.
 
-        Visible annotations are drawn into the page first, so that their text is the page's.
+        Visible annotations are drawn into the page first, so that their text is the page's; what is cropped is taken off.
         """
         page = self._document.load(number - 1)
         found = annotations_of(page, self._document.form)
         if found.drawn and c.FPDFPage_Flatten(page, c.FLAT_NORMALDISPLAY) == c.FLATTEN_SUCCESS:
             self._document.unload(page)
             page = self._document.load(number - 1)
+        remove_cropped(page)
         return PdfiumPage(self._document, page, found)
 
 

@@ -177,3 +177,27 @@ def test_a_missing_cross_reference_table_is_rebuilt(read: Read):
 def test_what_is_no_document_is_damaged(read: Read, data: bytes):
     with pytest.raises(DamagedFile):
         read(data, content_type="application/pdf")
+
+
+CROPPED = show(b"Inside-the-box", x=100, y=400) + show(b"Above", x=100, y=780) + show(b"Left", x=5, y=400)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "lines"),
+    [
+        (b"/CropBox [90 100 500 700]", {"Inside-the-box"}),
+        (b"/CropBox [500 700 90 100] /Rotate 90", {"Inside-the-box"}),
+        (b"/CropBox [0 0 612 792]", {"Inside-the-box", "Above", "Left"}),
+        (b"", {"Inside-the-box", "Above", "Left"}),
+        # A box around nothing is a mistake in the file.
+        (b"/CropBox [300 10 600 100]", {"Inside-the-box", "Above", "Left"}),
+        # Of a box that is not on the medium, pdfium shows the medium.
+        (b"/CropBox [1000 1000 1100 1100]", {"Inside-the-box", "Above", "Left"}),
+    ],
+)
+def test_text_outside_the_crop_box_is_not_read(read: Read, boxes: bytes, lines: set[str]):
+    assert set(" ".join(read(content_pdf(CROPPED, page=boxes)).texts).split()) == lines
+
+
+def test_text_without_ink_is_what_ocr_found_and_stays(read: Read):
+    assert read(content_pdf(b"3 Tr " + show(b"Words under a scan"))).texts == ["Words under a scan"]
