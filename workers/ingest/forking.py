@@ -1,6 +1,7 @@
 """The worker's end of the template process (``workers.ingest.template``), from which reading children are forked.
 
-One template a worker, started when the first file is read and started again if it should die.
+One template a worker, started when the first file is read and started again if it should die. Its children share the layout of
+their address space, so a template whose child crashed forks no more: a file that guesses at addresses has one guess.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class Template:
             )
         self._control = ours
         self._lock = threading.Lock()
+        self._children = 0
+        self._retired = False
+        atexit.register(self.close)
 
     @property
     def pid(self) -> int:
@@ -90,30 +94,47 @@ class Template:
 
     def fork(self, task: str, document: int, orders: int, answers: int) -> int:
         """A new child's process id; the child has the three descriptors. Raises TemplateDied, or OSError when none starts."""
-        reply = self._ask({"start": task}, [document, orders, answers])
-        if "error" in reply:
-            raise OSError(reply["error"], os.strerror(reply["error"]))
+        with self._lock:
+            reply = self._ask({"start": task}, [document, orders, answers])
+            if "error" in reply:
+                raise OSError(reply["error"], os.strerror(reply["error"]))
+            self._children += 1
         return reply["pid"]
 
     def reap(self, pid: int) -> tuple[int, int] | None:
         """A child's wait status and peak memory in bytes; None while it runs. Raises TemplateDied."""
-        reply = self._ask({"reap": pid}, [])
-        return None if reply["status"] is None else (reply["status"], reply["max_memory_bytes"])
+        with self._lock:
+            reply = self._ask({"reap": pid}, [])
+            if reply["status"] is None:
+                return None
+            self._children -= 1
+            self._end_if_unused()
+        return reply["status"], reply["max_memory_bytes"]
+
+    def retire(self) -> None:
+        """Ends the process as soon as its last child has been reaped."""
+        with self._lock:
+            self._retired = True
+            self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if self._retired and self._children == 0:
+            self.close()
 
     def close(self) -> None:
         """Ends the process and the children that are left."""
+        atexit.unregister(self.close)
         self._control.close()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
 
     def _ask(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        with self._lock:
-            try:
-                socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
-                reply = self._control.recv(_MAX_REPLY_BYTES)
-            except OSError as problem:
-                raise TemplateDied from problem
+        try:
+            socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
+            reply = self._control.recv(_MAX_REPLY_BYTES)
+        except OSError as problem:
+            raise TemplateDied from problem
         if not reply:
             raise TemplateDied
         return json.loads(reply)
@@ -130,15 +151,20 @@ class _Current:
         with self._lock:
             if self._template is None:
                 self._template = Template()
-                atexit.register(self._template.close)
             return self._template
 
     def drop(self, dead: Template) -> None:
-        with self._lock:
-            if self._template is dead:
-                self._template = None
-        atexit.unregister(dead.close)
+        self._forget(dead)
         dead.close()
+
+    def retire(self, used: Template) -> None:
+        self._forget(used)
+        used.retire()
+
+    def _forget(self, template: Template) -> None:
+        with self._lock:
+            if self._template is template:
+                self._template = None
 
 
 _current = _Current()
@@ -147,6 +173,11 @@ _current = _Current()
 def prepare() -> Template:
     """Starts the worker's template now, so that its first file need not wait for it; gives the one that it has."""
     return _current.get()
+
+
+def retire(template: Template) -> None:
+    """Lets the template's children go on and forks the next one off a new template."""
+    _current.retire(template)
 
 
 def fork(task: str, document: int, orders: int, answers: int) -> tuple[Template, int]:

@@ -14,11 +14,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.ingest.forking import TemplateDied, fork
+from workers.ingest.forking import TemplateDied, fork, retire
 from workers.ingest.frames import Frame, FrameBuffer, encode
 
 _READ_BYTES = 256 * 1024
 _SAMPLE_SECONDS = 0.1
+_FAULTS = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Exit:
     code: int
     signal: int | None
     max_memory_bytes: int
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it was ended by a fault of its own, as a file that attacks a reader would end it."""
+        return self.signal in _FAULTS
 
     @property
     def out_of_processor_time(self) -> bool:
@@ -105,6 +113,8 @@ class ReadingChild:
             self._exit = Exit(code, -code if code < 0 else None, peak)
             os.close(self._stdin)
             os.close(self._stdout)
+            if self._exit.crashed:
+                retire(self._template)
         return self._exit
 
     def _reap(self, *, patience_seconds: float) -> tuple[int, int]:

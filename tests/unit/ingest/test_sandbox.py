@@ -191,6 +191,24 @@ def test_children_die_with_the_template_and_the_next_file_gets_a_new_one(read: R
     assert forking.prepare() is not template
 
 
+def test_after_a_crash_no_child_has_the_same_addresses(tmp_path: Path):
+    template = forking.prepare()
+    with path_fd(tmp_path) as fd:
+        request = {"task": "pdf", "limits": asdict(LIMITS)}
+        other, crashed = (ReadingChild(request, fd=fd, max_frame_bytes=10_000) for _ in range(2))
+        os.kill(crashed.pid, signal.SIGSEGV)
+        while not crashed.at_end:
+            crashed.receive()
+            time.sleep(0.01)
+        assert crashed.close().signal == signal.SIGSEGV
+        assert forking.prepare() is not template
+        # The other one reads on, and the old template ends after it.
+        assert Path(f"/proc/{other.pid}").exists()
+        assert Path(f"/proc/{template.pid}").exists()
+        other.close()
+        assert not Path(f"/proc/{template.pid}").exists()
+
+
 def test_the_template_ends_with_its_worker(tmp_path: Path):
     program = (
         "import time; from workers.ingest import forking; print(forking.prepare().pid, flush=True); time.sleep(60)"
