@@ -192,10 +192,10 @@ def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> Ba
         col(JobRow.batch_id) == batch_id,
         col(JobRow.state).in_([str(JobState.QUEUED), str(JobState.RUNNING)]),
     )
-    held = sql_select(col(JobRow.id)).where(*is_open).order_by(col(JobRow.id)).with_for_update().cte("held")
+    held = sql_select(col(JobRow.id)).where(*is_open).order_by(col(JobRow.id)).with_for_update()
     open_items = session.connection().execute(
         update(JobRow)
-        .where(*is_open, col(JobRow.id).in_(sql_select(held.c.id)))
+        .where(*is_open, col(JobRow.id).in_(held))
         .values(
             state=case((waits, str(JobState.CANCELLED)), else_=col(JobRow.state)),
             finished_at=case((waits, literal(now, UtcDateTime)), else_=col(JobRow.finished_at)),

@@ -223,5 +223,4 @@ def _update_unlocked(jobs: Select[Any]) -> Update:
     Two workers that claim jobs of one document at the same moment would wait for each other's. What another one has in
     hand is being claimed, ended or kept already.
     """
-    free = jobs.with_for_update(skip_locked=True).cte("free")
-    return update(JobRow).where(col(JobRow.id).in_(sql_select(free.c.id)))
+    return update(JobRow).where(col(JobRow.id).in_(jobs.with_for_update(skip_locked=True)))
