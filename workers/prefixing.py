@@ -73,10 +73,13 @@ def current_prefix(database: Database, encoder: PromptEncoder, tiers: TierTable,
 
     Raises:
         InternalFailure: The document has no prefix although it is ready.
+        NotFound: It was deleted.
     """
-    if document.prefix_id is None:
-        raise InternalFailure(f"Document {document.id} is {document.status} and has no prefix.")
     with database.read() as session:
+        # As it is now: its cache may have been given up since it was read, and with that its sharing.
+        document = documents.get(session, document.tenant_id, document.id)
+        if document.prefix_id is None:
+            raise InternalFailure(f"Document {document.id} is {document.status} and has no prefix.")
         prefix = prefixes.load(session, document.prefix_owner, document.prefix_id)
         if prefix is not None and prefix.fingerprint == encoder.fingerprint:
             return prefix

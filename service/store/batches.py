@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import case, func, insert, literal, update
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
@@ -187,9 +188,14 @@ def cancel(session: Session, now: datetime, tenant_id: str, batch_id: str) -> Ba
     """
     row = get(session, tenant_id, batch_id)
     waits = col(JobRow.state) == JobState.QUEUED
+    is_open = (
+        col(JobRow.batch_id) == batch_id,
+        col(JobRow.state).in_([str(JobState.QUEUED), str(JobState.RUNNING)]),
+    )
+    held = sql_select(col(JobRow.id)).where(*is_open).order_by(col(JobRow.id)).with_for_update()
     open_items = session.connection().execute(
         update(JobRow)
-        .where(col(JobRow.batch_id) == batch_id, col(JobRow.state).in_([str(JobState.QUEUED), str(JobState.RUNNING)]))
+        .where(*is_open, col(JobRow.id).in_(held))
         .values(
             state=case((waits, str(JobState.CANCELLED)), else_=col(JobRow.state)),
             finished_at=case((waits, literal(now, UtcDateTime)), else_=col(JobRow.finished_at)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, case, func, or_, update
+from sqlalchemy import Row, Select, Update, case, func, or_, update
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -167,14 +167,15 @@ class ClaimPlacement:
         me = next((load for load in loads if load.id == self._worker_id), None)
         if me is None or len(loads) < 2:
             return
+        mine = sql_select(col(JobRow.id)).where(
+            col(JobRow.document_id) == job.document_id,
+            col(JobRow.state) == JobState.QUEUED,
+            col(JobRow.prefer_worker).in_([self._worker_id, job.prefer_worker or self._worker_id]),
+        )
         self._session.connection().execute(
-            update(JobRow)
-            .where(
-                col(JobRow.document_id) == job.document_id,
-                col(JobRow.state) == JobState.QUEUED,
-                col(JobRow.prefer_worker).in_([self._worker_id, job.prefer_worker or self._worker_id]),
+            _update_unlocked(mine).values(
+                prefer_worker=self._worker_id, prefer_until=self._now + self._kept_for(me, tokens)
             )
-            .values(prefer_worker=self._worker_id, prefer_until=self._now + self._kept_for(me, tokens))
         )
         self._keep(job, me, tokens)
 
@@ -185,7 +186,11 @@ class ClaimPlacement:
         """
         if job.id not in self._seen:
             document = select(DocumentRow.prefix_id, DocumentRow.tokens).where(col(DocumentRow.id) == job.document_id)
-            prefix_id, tokens = self._session.exec(document).one()
+            found = self._session.exec(document).first()
+            if found is None:
+                # It was deleted since the job was found (PostgreSQL); the claim will find the job gone too.
+                return [], 0
+            prefix_id, tokens = found
             loads = self._placer.loads(self._session, self._now, job.document_id, prefix_id, job.tier)
             self._seen[job.id] = (loads, tokens or 0)
         return self._seen[job.id]
@@ -197,20 +202,16 @@ class ClaimPlacement:
 
     def _keep(self, job: Row[Any], worker: WorkerLoad, tokens: int) -> bool:
         """Keep what waits of a document, and is kept for nobody, for this worker, as far as it has room."""
-        free = (
+        free = sql_select(col(JobRow.id)).where(
             col(JobRow.document_id) == job.document_id,
             col(JobRow.tier) == job.tier,
             col(JobRow.state) == JobState.QUEUED,
             col(JobRow.batch_id).is_not(None),
             col(JobRow.prefer_worker).is_(None),
         )
-        first = (
-            sql_select(col(JobRow.id)).where(*free).order_by(col(JobRow.priority), col(JobRow.id)).limit(worker.room)
-        )
+        first = free.order_by(col(JobRow.priority), col(JobRow.id)).limit(worker.room)
         kept = self._session.connection().execute(
-            update(JobRow)
-            # The conditions again, because another worker may have kept some of them meanwhile (PostgreSQL).
-            .where(col(JobRow.id).in_(first), *free)
+            _update_unlocked(first)
             .values(
                 prefer_worker=worker.id,
                 prefer_until=self._now + self._kept_for(worker, tokens),
@@ -230,13 +231,19 @@ def placer_for(settings: JobSettings, tiers: TierTable) -> Placer:
 
 def forget_dead(session: Session, alive: list[WorkerRow]) -> int:
     """Let anybody take the jobs that are kept for workers that are gone. Returns how many."""
-    result = session.connection().execute(
-        update(JobRow)
-        .where(
-            col(JobRow.state) == JobState.QUEUED,
-            col(JobRow.prefer_worker).is_not(None),
-            col(JobRow.prefer_worker).not_in([worker.id for worker in alive]),
-        )
-        .values(prefer_worker=None, prefer_until=None)
+    kept = sql_select(col(JobRow.id)).where(
+        col(JobRow.state) == JobState.QUEUED,
+        col(JobRow.prefer_worker).is_not(None),
+        col(JobRow.prefer_worker).not_in([worker.id for worker in alive]),
     )
+    result = session.connection().execute(_update_unlocked(kept).values(prefer_worker=None, prefer_until=None))
     return changed(result)
+
+
+def _update_unlocked(jobs: Select[Any]) -> Update:
+    """An update of those of these jobs that no other transaction has in hand (PostgreSQL).
+
+    Two workers that claim jobs of one document at the same moment would wait for each other's. What another one has in
+    hand is being claimed, ended or kept already.
+    """
+    return update(JobRow).where(col(JobRow.id).in_(jobs.with_for_update(skip_locked=True)))

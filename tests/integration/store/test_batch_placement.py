@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlmodel import col, select
 
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, Priority
@@ -16,7 +17,7 @@ from service.store.database import Database
 from service.store.jobs import Doorbell, Lease
 from service.store.placement import forget_dead, placer_for
 from service.store.questions import NewQuestion
-from service.store.tables import DEFAULT_TENANT, WorkerRow
+from service.store.tables import DEFAULT_TENANT, JobRow, WorkerRow
 from tests.fixtures.stored import store_document
 
 TOKENS = 1_000
@@ -156,3 +157,28 @@ def test_the_workers_are_looked_at_once_a_claim(here: Installation, monkeypatch:
     monkeypatch.setattr(workers, "live", counted)
     assert here.claim(a) is not None
     assert len(looked) == 1
+
+
+def test_a_claim_does_not_wait_for_the_documents_other_jobs(postgres_url: str):
+    """Two workers that claim jobs of one document at once would wait for each other, until PostgreSQL ends one claim."""
+    database = Database(postgres_url)
+    here = Installation(database)
+    a, _ = here.worker(), here.worker()
+    here.batch([here.document()], 3)
+    try:
+        with database.write() as session:
+            last = select(JobRow.id).order_by(col(JobRow.id).desc()).limit(1).with_for_update()
+            in_hand = session.exec(last).one()
+            with database.write() as other:
+                other.connection().exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+                now = database.now(other)
+                placing = here.placer.claim(other, now, a)
+                lease = claims.claim_next(
+                    other, now, worker_id=a, kinds=[JobKind.ANSWER], tiers=["8k"], lease_seconds=60,
+                    elsewhere=placing.elsewhere, claimed=placing.keep_together,
+                )  # fmt: skip
+        assert lease is not None
+        assert [bell.job_id for bell in placing.kept if bell.job_id not in (lease.job_id, in_hand)]
+        assert in_hand not in {bell.job_id for bell in placing.kept}
+    finally:
+        database.close()

@@ -32,6 +32,7 @@ from workers.answer.citing import PageIndexes
 from workers.attempt import Attempt
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
 from workers.engine.host import EngineHost
+from workers.prefixing import PrefixCache
 from workers.runtime import Runtime
 from workers.secrets import cache_salt, reader_mark
 
@@ -207,6 +208,15 @@ def test_a_prefix_that_is_counted_anew_takes_the_place_of_the_old_one(bench: Ben
     with bench.database.read() as session:
         assert session.exec(select(PrefixRow.fingerprint)).all() == [bench.encoder.fingerprint]
     assert bench.holds() != [document.prefix_id]
+
+
+def test_a_document_leaves_the_sharing_while_it_is_asked(bench: Bench):
+    shared = bench.document("a", shared=True)
+    with bench.database.write() as session:
+        caching.drop(session, bench.database.now(session), documents.get(session, "a", shared.id))
+    assert shared.prefix_owner == ALL_TENANTS
+    prefix = PrefixCache(bench.database, bench.encoder).get(bench.settings.tier_table(), shared)
+    assert prefix.owner == "a"
 
 
 def test_nobody_finds_another_tenants_question_on_a_shared_document(bench: Bench):
