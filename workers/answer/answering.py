@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
+from sqlmodel import Session
 
 from service.domain.citations import Evidence, cited_pages
 from service.domain.jobs import JobKind
@@ -157,12 +158,16 @@ class Answerer:
             total_ms=round(_milliseconds(lease.created_at, lease.started_at) + (time.monotonic() - claimed) * 1000, 1),
             receipt=self._receipt(lease, document, question, prefix, suffix, evidence),
         )
-        with self._database.write() as session:
-            now = self._database.now(session)
+
+        def store(session: Session, now: datetime) -> bool:
             stored = questions.write_answer(session, now, lease, answered)
             # An adapter's blocks are its own; the model's are not there because of them.
             if stored and question.adapter is None:
                 self._note_prefix(session, now, prefix)
+            return stored
+
+        # Answers that end at the same moment are stored together.
+        stored = self._database.write_together(store)
         stream.finish()
         if not stored:
             attempt.stop("lost")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from service.jobqueue import streams
 from service.jobqueue.streams import Channel, TokenPublisher, TokenReader, TokenWriter, stream_key
 
 QUESTION = "q_" + "1" * 32
@@ -127,3 +128,35 @@ def test_closing_while_listened_to(broker_url: str) -> None:
             await reader.close()
 
     asyncio.run(run())
+
+
+def test_a_channel_that_is_new_does_not_wait_for_others_text(broker_url: str) -> None:
+    async def run() -> None:
+        reader = TokenReader(broker_url)
+        async with reader.listen(QUESTION, 1) as silent:
+            while not silent.caught_up:
+                await silent.changed.wait()
+            # The reader waits for the first one's text by now, for up to a second.
+            await asyncio.sleep(0.1)
+            started = time.monotonic()
+            async with reader.listen(QUESTION, 2) as channel:
+                while not channel.caught_up:
+                    await channel.changed.wait()
+                took.append(time.monotonic() - started)
+        await reader.close()
+
+    took: list[float] = []
+    for _ in range(3):
+        asyncio.run(run())
+    assert min(took) < 0.3
+
+
+def test_the_first_text_of_an_answer_is_sent_at_once(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "FLUSH_SECONDS", 5.0)
+    publisher = TokenPublisher(broker_url)
+    publisher.writer(QUESTION, 1).write("One")
+    settled(broker_url, text="One")
+    started = time.monotonic()
+    publisher.writer(QUESTION, 2).write("Two")
+    settled(broker_url, text="Two", attempt=2)
+    assert time.monotonic() - started < 4

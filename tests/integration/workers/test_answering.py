@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
+import time
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from service.domain.jobs import JobKind, JobState
 from service.jobqueue.celery import make_celery
 from service.jobqueue.doorbell import Bell
 from service.settings import Settings
-from service.store import caching, documents, prefixes, questions
+from service.store import caching, documents, jobs, prefixes, questions
 from service.store.database import Database
 from service.store.jobs import Lease
 from service.store.questions import NewQuestion
@@ -328,3 +329,31 @@ def test_a_drain_gives_back_what_was_being_claimed(bench: Bench, monkeypatch: py
     with bench.database.read() as session:
         _, job = questions.get(session, DEFAULT_TENANT, row.id)
     assert (job.state, job.attempt - job.free_attempts) == (JobState.QUEUED, 0)
+
+
+def test_one_bell_begins_all_there_is_room_for(bench: Bench):
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def wait(attempt: Attempt) -> None:
+        begun.release()
+        go.wait(20)
+        with bench.database.write() as session:
+            jobs.succeed(session, bench.database.now(session), attempt.lease.job_id, attempt.lease.attempt)
+
+    bench.runtime.handlers = {JobKind.ANSWER: wait}
+    document = bench.document()
+    rows = [bench.ask(document, f"Why {n}?") for n in range(3)]
+    worker = threading.Thread(target=bench.runtime.work)
+    worker.start()
+    assert begun.acquire(timeout=20)
+    assert begun.acquire(timeout=20)
+    # It has two places.
+    assert not begun.acquire(timeout=0.3)
+    go.set()
+    worker.join(timeout=20)
+    until = time.monotonic() + 20
+    while bench.runtime.in_flight and time.monotonic() < until:
+        time.sleep(0.02)
+    with bench.database.read() as session:
+        states = {questions.get(session, DEFAULT_TENANT, row.id)[1].state for row in rows}
+    assert states == {JobState.SUCCEEDED}
