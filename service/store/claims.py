@@ -17,6 +17,8 @@ from service.store.tables import JobRow
 
 _TRIES = 8
 """Claims lost to faster workers before a doorbell is given up; the sweep rings again."""
+_NO_JOB = ""
+"""Stands for the jobs that were lost while none was: a list that is never empty is one form of the statements."""
 _DEFERRALS = 64
 """Documents left to the workers that hold them before one is, likewise."""
 _TENANTS_AT_ONCE = 16
@@ -57,15 +59,11 @@ def claim_next(
         elsewhere: Keeps a job for a better worker (``ClaimPlacement.elsewhere``) and says whether it did.
         claimed: Told of the job as it was before it was claimed (``ClaimPlacement.keep_together``).
     """
-    find = functools.partial(
-        _candidates,
-        session,
-        _Form(tuple(kinds), tuple(tiers), include_batch=include_batch, include_suspects=include_suspects),
-        {"now": now, "worker": worker_id},
-        tenants,
-    )
-    lost = deferred = 0
-    while lost < _TRIES and deferred < _DEFERRALS:
+    form = _Form(tuple(kinds), tuple(tiers), include_batch=include_batch, include_suspects=include_suspects)
+    lost = [_NO_JOB]
+    find = functools.partial(_candidates, session, form, {"now": now, "worker": worker_id, "lost": lost}, tenants)
+    deferred = 0
+    while len(lost) <= _TRIES and deferred < _DEFERRALS:
         found = min(
             find(), default=None, key=lambda candidate: (candidate.job.priority, candidate.rank, candidate.job.id)
         )
@@ -77,7 +75,7 @@ def claim_next(
         elif _take(session, now, job, worker_id, lease_seconds):
             break
         else:
-            lost += 1
+            lost.append(job.id)
     else:
         return None
     if claimed is not None:
@@ -171,6 +169,7 @@ def _first(form: _Form, nth: int, *more: Any) -> Any:
         col(JobRow.kind).in_([str(k) for k in form.kinds]),
         col(JobRow.cancel_requested_at).is_(None),
         or_(col(JobRow.not_before).is_(None), col(JobRow.not_before) <= bindparam("now")),
+        col(JobRow.id).not_in(bindparam("lost", expanding=True)),
         # The sweep ends it; a worker that starts after hours claims before its first sweep.
         or_(col(JobRow.deadline_at).is_(None), col(JobRow.deadline_at) > bindparam("now")),
         or_(
@@ -188,7 +187,9 @@ def _first(form: _Form, nth: int, *more: Any) -> Any:
 
 
 def _take(session: Session, now: datetime, job: Row[Any], worker_id: str, lease_seconds: float) -> bool:
-    """Make the job this worker's. False when another was faster (PostgreSQL; on SQLite writes take turns)."""
+    """Make the job this worker's. False when another was faster (PostgreSQL; on SQLite writes take turns), or has it in hand:
+    two workers that keep each other's next jobs in their claims would wait for each other.
+    """
     until = now + timedelta(seconds=lease_seconds)
     taken = session.connection().execute(
         _TAKE, {"job": job.id, "had": job.attempt, "worker": worker_id, "until": until, "now": now}
@@ -199,9 +200,15 @@ def _take(session: Session, now: datetime, job: Row[Any], worker_id: str, lease_
 _TAKE = (
     update(JobRow)
     .where(
-        col(JobRow.id) == bindparam("job"),
-        col(JobRow.state) == JobState.QUEUED,
-        col(JobRow.attempt) == bindparam("had"),
+        col(JobRow.id).in_(
+            sql_select(col(JobRow.id))
+            .where(
+                col(JobRow.id) == bindparam("job"),
+                col(JobRow.state) == JobState.QUEUED,
+                col(JobRow.attempt) == bindparam("had"),
+            )
+            .with_for_update(skip_locked=True)
+        )
     )
     .values(
         state=JobState.RUNNING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from sqlmodel import Session
+from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
 from service.domain.jobs import JobKind, JobState, Priority
@@ -83,3 +83,22 @@ def test_one_tenant_needs_no_order(database: Database):
     with database.write() as session:
         wait(session, database, "a")
         assert [claim(session, database, ["a"]) for _ in range(2)] == ["a", None]
+
+
+@pytest.mark.parametrize("tenants", [(), ("a", "b")])
+def test_what_another_transaction_has_in_hand_is_not_waited_for(postgres_url: str, tenants: tuple[str, ...]):
+    """A claim keeps jobs of a document before it takes one: two that want each other's would wait for ever."""
+    database = Database(postgres_url)
+    try:
+        with database.write() as session:
+            for tenant in ("a", "b"):
+                wait(session, database, tenant)
+        with database.write() as session:
+            first = session.exec(select(JobRow.id).order_by(col(JobRow.id)).limit(1).with_for_update()).one()
+            with database.write() as other:
+                other.connection().exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+                assert claim(other, database, tenants) == "b"
+                assert claim(other, database, tenants) is None
+            assert session.get_one(JobRow, first).state == JobState.QUEUED
+    finally:
+        database.close()
