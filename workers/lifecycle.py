@@ -29,6 +29,7 @@ from workers.engine.host import EngineHost
 from workers.engine.offload_folder import OffloadFolder
 from workers.engine.shape import model_revision
 from workers.engine.spawned import end_with_parent
+from workers.engine.vllm_install import installed_version
 from workers.ingest import forking
 from workers.keepwarm import PinKeeper
 from workers.offloaded import BlockNoter, OffloadKeeper
@@ -123,7 +124,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
         model=settings.model_name,
         expected_prefill_rate=profile.expected_prefill_rate,
         keeps_prefixes=profile.enable_prefix_caching,
-        note_blocks=BlockNoter(folder, profile, host.info.block_size) if folder else None,
+        note_blocks=BlockNoter(folder, profile, host.info.block_size, vllm=installed_version()) if folder else None,
     )
     bell = Bell(app, table)
     runtime = Runtime(

@@ -43,13 +43,17 @@ class BlockNoter:
         folder: Where its engine keeps blocks.
         profile: What the engine was started with.
         block_tokens: Tokens a block, as the running engine says.
+        vllm: The installed version.
     """
 
-    def __init__(self, folder: OffloadFolder, profile: EngineProfile, block_tokens: int) -> None:
+    def __init__(
+        self, folder: OffloadFolder, profile: EngineProfile, block_tokens: int, *, vllm: tuple[int, ...]
+    ) -> None:
         self._folder = folder
         self._adapters = {adapter.name: str(adapter.path) for adapter in profile.adapters}
         self._chunk_tokens = profile.offload_block_size
         self._block_tokens = block_tokens
+        self._labelled = vllm >= (0, 32)
         self._chains: OrderedDict[tuple[str, int, str | None], _Noted] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -60,7 +64,8 @@ class BlockNoter:
             noted = self._chains.get(key)
         if noted is None:
             adapter = None if request.adapter is None else (request.adapter, self._adapters[request.adapter])
-            chain = BlockChain(self._block_tokens, os.environ.get("PYTHONHASHSEED", ""), request.cache_salt, adapter)
+            seed = os.environ.get("PYTHONHASHSEED", "")
+            chain = BlockChain(self._block_tokens, seed, request.cache_salt, adapter, self._labelled)
             chain.extend(prefix.token_ids)
             noted = _Noted(chain, set())
         chain = noted.chain.copy()

@@ -3,15 +3,18 @@
 A block's hash is made of the hash before it, its token ids, and what keeps prompts apart: adapter and, in the first block, the
 cache salt. A file holds a chunk of several blocks and is called by the hash of its last one.
 
-*Source*: vLLM 0.32, ``kv_cache_utils.hash_block_tokens``, ``utils.hashing.sha256``, ``kv_offload.file_mapper``; a test compares them.
+*Source*: vLLM 0.26 and 0.32, ``kv_cache_utils.hash_block_tokens``, ``utils.hashing.sha256``, ``kv_offload.file_mapper``; a test
+compares them with those of the installed version.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class BlockChain:
         seed: ``PYTHONHASHSEED`` of the engine.
         salt: Cache salt of the request.
         adapter: Name and folder of its LoRA adapter.
+        labelled: Whether the engine says of adapter and salt which is which, as vLLM does since 0.32.
         hashes: What is computed so far.
     """
 
@@ -30,6 +34,7 @@ class BlockChain:
     seed: str
     salt: str | None
     adapter: tuple[str, str] | None = None
+    labelled: bool = True
     hashes: list[bytes] = field(default_factory=list[bytes])
 
     def extend(self, token_ids: Sequence[int]) -> None:
@@ -43,19 +48,19 @@ class BlockChain:
 
     def copy(self) -> BlockChain:
         """One that may be extended otherwise."""
-        return BlockChain(self.block_tokens, self.seed, self.salt, self.adapter, list(self.hashes))
+        return dataclasses.replace(self, hashes=list(self.hashes))
 
     def chunks(self, chunk_tokens: int) -> list[str]:
         """Names of the whole chunks' files, without folder and ending."""
         each = chunk_tokens // self.block_tokens
         return [digest.hex() for digest in self.hashes[each - 1 :: each]]
 
-    def _keys(self, start: int) -> tuple[tuple[str, ...], ...] | None:
-        keys: list[tuple[str, ...]] = []
+    def _keys(self, start: int) -> tuple[Any, ...] | None:
+        keys: list[Any] = []
         if self.adapter is not None:
-            keys.append(("lora", *self.adapter))
+            keys.append(("lora", *self.adapter) if self.labelled else self.adapter[0])
         if start == 0 and self.salt:
-            keys.append(("cache_salt", self.salt))
+            keys.append(("cache_salt", self.salt) if self.labelled else self.salt)
         return tuple(keys) or None
 
 

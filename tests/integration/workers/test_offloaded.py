@@ -143,7 +143,8 @@ def later(keeper: OffloadKeeper) -> None:
 @pytest.fixture
 def noter(folder: OffloadFolder, monkeypatch: pytest.MonkeyPatch) -> BlockNoter:
     monkeypatch.setenv("PYTHONHASHSEED", "0")
-    return BlockNoter(folder, EngineProfile(device="cuda", max_model_len=8192, offload_block_size=CHUNK), BLOCK)
+    profile = EngineProfile(device="cuda", max_model_len=8192, offload_block_size=CHUNK)
+    return BlockNoter(folder, profile, BLOCK, vllm=(0, 32, 0))
 
 
 def store(database: Database, ids: Sequence[int]) -> Prefix:
