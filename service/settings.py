@@ -214,6 +214,8 @@ class WebhookSettings(_Group):
 class EngineSettings(_Group):
     concurrency: int | None = Field(default=None, ge=1)
     """Jobs one engine worker runs at once (threads that wait on the engine). None: from the profile."""
+    citing_processes: int | None = Field(default=None, ge=1, le=64)
+    """Processes in which a worker finds the pages that support its answers. None: one for each four cores, at most four."""
     kv_cache_dtype: str | None = None
     """KV cache type (``auto``, ``fp8``, …). None: fp8 where the device supports it."""
     block_size: int | None = Field(default=None, gt=0)

@@ -23,6 +23,7 @@ from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
 from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
+from workers.answer.citing_group import CitingGroup, derived_processes
 from workers.answer.citing_process import CitingProcess
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost
@@ -107,7 +108,10 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     folder = _offload_folder(profile)
     offloaded = OffloadKeeper(settings.engine, database, folder) if folder else None
     end_with_parent()
-    citing = CitingProcess(settings.database_url, busy_timeout_seconds=settings.database.busy_timeout_seconds)
+    citing = CitingGroup(
+        lambda: CitingProcess(settings.database_url, busy_timeout_seconds=settings.database.busy_timeout_seconds),
+        settings.engine.citing_processes or derived_processes(),
+    )
     citing.start()
     host.start()
     _favour_the_engine()

@@ -1,7 +1,8 @@
 """A citer in a process of its own, because matching takes Python's lock for longer than an engine step.
 
-The worker's process feeds the engine and takes its tokens; while it matches, no answer of the worker moves. One child, one request at a time, from one thread that lives as long as the worker: the child dies with
-the *thread* that started it (``workers.engine.spawned``).
+The worker's process feeds the engine and takes its tokens; while it matches, no answer of the worker moves. A child answers one
+request at a time, from one thread that lives as long as the worker: the child dies with the *thread* that started it
+(``workers.engine.spawned``).
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ class CitingProcess:
         self._child: tuple[SpawnProcess, Connection] | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="citing", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that it has not begun."""
+        return self._tasks.qsize()
 
     def start(self) -> None:
         """Start the child; returns at once."""
