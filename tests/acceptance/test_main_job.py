@@ -64,7 +64,8 @@ def test_the_answer_comes_from_the_document_with_its_page_and_its_receipt(first:
     quotes = {(c["page"], c["match"]) for c in first["answer"]["citations"] if "31 months" in c["quote"]}
     assert quotes, first["answer"]
     assert {page for page, _ in quotes} <= {2, 12}
-    assert first["usage"]["cached_tokens"] == 0
+    # What all documents have before their first page may be there from another test's.
+    assert first["usage"]["cached_tokens"] <= 64
     assert first["receipt"]["tier"] == "8k"
     assert first["receipt"]["attempt"] == 1
     assert all(first["timings"][name] > 0 for name in ("queue_ms", "first_token_ms", "total_ms"))
