@@ -13,7 +13,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
-from service.errors import SettingsError
+from service.tokens.tokenizer import tokenizer_text
 
 # What the library's bare Exception says when earlier bytes turned out to be no character after all.
 _INVALID_PREFIX = "Invalid prefix"
@@ -30,14 +30,8 @@ class Detokenizer:
     """
 
     def __init__(self, model_dir: Path) -> None:
-        path = model_dir / "tokenizer.json"
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except Exception as error:
-            # The tokenizers binding raises bare Exception for a file that it cannot parse.
-            if type(error) is not Exception and not isinstance(error, OSError | ValueError):
-                raise
-            raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
+        with tokenizer_text(model_dir) as text:
+            self._tokenizer = tokenizers.Tokenizer.from_str(text)
 
     def stream(self) -> TextStream:
         """The text of one answer, from its beginning."""

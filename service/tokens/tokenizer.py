@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,30 @@ from service.tokens.probe import PROBE
 
 # Each vocabulary entry is compared by itself, up to about this many: 0.45 s for SmolLM2's 49,152.
 _COMPARED_ENTRIES = 50_000
+
+
+@contextmanager
+def tokenizer_text(model_dir: Path) -> Generator[str]:
+    """A model's ``tokenizer.json``, for a block that makes something of it.
+
+    Raises:
+        SettingsError: The folder has none, or the block could not read it.
+    """
+    path = model_dir / "tokenizer.json"
+    try:
+        yield path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"The model folder {model_dir} has no readable tokenizer.json ({error.strerror}); set LONGREAD_MODEL__PATH to a "
+            "folder with the model's files."
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
+    except Exception as error:
+        # The tokenizers binding raises bare Exception for a file it cannot parse.
+        if type(error) is not Exception:
+            raise
+        raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
 
 
 class Tokenizer:
@@ -67,22 +92,8 @@ class Tokenizer:
         Raises:
             SettingsError: The folder has no readable ``tokenizer.json``.
         """
-        path = model_dir / "tokenizer.json"
-        try:
-            text = path.read_text(encoding="utf-8")
+        with tokenizer_text(model_dir) as text:
             return cls(text, fingerprint(text, chat_template(model_dir)))
-        except OSError as error:
-            raise SettingsError(
-                f"The model folder {model_dir} has no readable tokenizer.json ({error.strerror}); set LONGREAD_MODEL to a "
-                "folder with the model's files."
-            ) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
-        except Exception as error:
-            # The tokenizers binding raises bare Exception for a file it cannot parse.
-            if type(error) is not Exception:
-                raise
-            raise SettingsError(f"{path} is not a tokenizer that can be read: {error}.") from error
 
     def encode(self, text: str) -> list[int]:
         """Ids of ordinary text. Strings such as ``<|im_end|>`` in it are plain text, never control tokens.
