@@ -40,14 +40,9 @@ def tuned_arguments(tiers: str, **profile: Any) -> dict[str, Any]:
 
 
 class BareEngine:
-    """One AsyncLLM in this process. Use inside a running event loop.
-
-    Attributes:
-        decodes: Whether it gives text beside token ids, as users of vLLM have it.
-    """
+    """One AsyncLLM in this process. Use inside a running event loop."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        self.decodes = False
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         self._count = 0
 
@@ -57,12 +52,14 @@ class BareEngine:
         cache = self._llm.vllm_config.cache_config
         return int(cache.num_gpu_blocks or 0) * int(cache.block_size)
 
-    async def ask(self, ids: Sequence[int], output: int) -> dict[str, Any]:
-        """Generate; ``first`` is in seconds from the call to the first token."""
+    async def ask(self, ids: Sequence[int], output: int, *, text: bool = False) -> dict[str, Any]:
+        """Generate; ``first`` is in seconds from the call to the first token.
+
+        Without ``text`` it is at its fastest: vLLM's own decoder reads the whole prompt once more.
+        """
         self._count += 1
-        # Without text it is at its fastest: vLLM's own decoder would read the whole prompt once more.
         params = SamplingParams(
-            max_tokens=output, temperature=0.0, output_kind=RequestOutputKind.DELTA, detokenize=self.decodes
+            max_tokens=output, temperature=0.0, output_kind=RequestOutputKind.DELTA, detokenize=text
         )
         started = time.perf_counter()
         first: float | None = None

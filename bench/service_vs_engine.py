@@ -102,9 +102,7 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
                 "follow_up_first_s": percentile([r["first"] for r in rows[1:]], 0.5),
                 "cached": rows[1]["cached"],
             }
-            engine.decodes = True
-            decoded = [await engine.ask(prefix + suffix, 32) for suffix in suffixes[1:]]
-            engine.decodes = False
+            decoded = [await engine.ask(prefix + suffix, 32, text=True) for suffix in suffixes[1:]]
             row["follow_up_decoded_by_vllm_first_s"] = percentile([r["first"] for r in decoded], 0.5)
             result["singles"].append(row)
             show("engine", row)
