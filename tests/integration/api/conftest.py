@@ -19,6 +19,7 @@ from service.store.database import Database
 from service.tokens.prompt import PromptEncoder
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
+from tests.fixtures.serving import served
 from workers.attempt import Attempt
 from workers.read_job import DocumentReader
 
@@ -36,6 +37,13 @@ def serve(make_settings: MakeSettings, database_url: str) -> Iterator[Serve]:
             return stack.enter_context(TestClient(create_app(settings), base_url="http://127.0.0.1"))
 
         yield start
+
+
+@pytest.fixture
+def url(settings: Settings) -> Iterator[str]:
+    """The API on a real socket: what an in-process transport cannot show."""
+    with served(settings) as (address, _):
+        yield address
 
 
 @pytest.fixture

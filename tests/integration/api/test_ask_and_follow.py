@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from service.api.app import create_app
 from service.settings import Settings
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers
@@ -28,12 +26,6 @@ def settings(make_settings: MakeSettings, sqlite_url: str, broker_url: str) -> S
 @pytest.fixture
 def database_url(sqlite_url: str) -> str:
     return sqlite_url
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
-        yield opened
 
 
 class Asker:

@@ -13,7 +13,6 @@ from service.settings import Settings
 from service.store.database import Database
 from tests.conftest import MakeSettings
 from tests.fixtures.installation import Workers, pdf
-from tests.fixtures.serving import served
 
 HEAD_SECONDS = 0.6
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -29,12 +28,6 @@ def settings(make_settings: MakeSettings, database_url: str, broker_url: str) ->
     return make_settings(
         database={"url": database_url}, broker={"url": broker_url}, http={"head_timeout_seconds": HEAD_SECONDS}
     )
-
-
-@pytest.fixture
-def url(settings: Settings) -> Iterator[str]:
-    with served(settings) as (address, _):
-        yield address
 
 
 def connect(url: str) -> socket.socket:

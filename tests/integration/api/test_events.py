@@ -32,12 +32,6 @@ def database_url(sqlite_url: str) -> str:
     return sqlite_url
 
 
-@pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), base_url="http://127.0.0.1") as opened:
-        yield opened
-
-
 def parse(lines: Iterator[str]) -> Iterator[Event]:
     name, data, event_id = "", "", None
     for line in lines:

@@ -41,20 +41,9 @@ def settings(make_settings: MakeSettings, database_url: str, broker_url: str) ->
 
 
 @pytest.fixture
-def url(settings: Settings) -> Iterator[str]:
-    with served(settings) as (address, _):
-        yield address
-
-
-@pytest.fixture
 def http(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, timeout=30) as client:
         yield client
-
-
-@pytest.fixture
-def workers(database: Database, settings: Settings) -> Workers:
-    return Workers(database, settings)
 
 
 def start(http: httpx.Client, workers: Workers) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -151,11 +152,7 @@ def test_a_grandchild_dies_with_the_child(tmp_path: Path, nursery: Callable[[str
                 break
             time.sleep(0.02)
         child.close()
-    state = Path(f"/proc/{marker.read_text()}/stat")
-    deadline = time.monotonic() + 5
-    while state.exists() and state.read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert_ended(int(marker.read_text()))
 
 
 def test_a_child_has_its_pipes_and_its_document_and_nothing_of_another_child(tmp_path: Path):
@@ -220,25 +217,25 @@ def test_the_template_ends_with_its_worker(tmp_path: Path):
         assert worker.stdout is not None
         pid = int(worker.stdout.readline())
         worker.kill()
+    assert_ended(pid)
+
+
+@contextlib.contextmanager
+def path_fd(folder: Path) -> Generator[int]:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def assert_ended(pid: int) -> None:
+    """Wait for a process's end."""
     state = Path(f"/proc/{pid}/stat")
     deadline = time.monotonic() + 5
     while state.exists() and state.read_text().split()[2] != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def path_fd(folder: Path):
-    import contextlib
-
-    @contextlib.contextmanager
-    def opened():
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-    return opened()
 
 
 def test_reading_leaves_no_temporary_files(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
