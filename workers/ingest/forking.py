@@ -1,7 +1,7 @@
 """The worker's end of the template process (``workers.ingest.template``), from which reading children are forked.
 
-One template a worker, started when the first file is read and started again if it should die. Its children share the layout of
-their address space, so a template whose child crashed forks no more: a file that guesses at addresses has one guess.
+One template a worker, started with it and started again if it should die. Its children share the layout of their address
+space, so a template whose child crashed forks no more: a file that guesses at addresses has one guess.
 """
 
 from __future__ import annotations

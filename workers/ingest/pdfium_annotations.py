@@ -1,6 +1,6 @@
 """What stands on a page beside its content stream, as pdfium tells it: filled form fields, typed notes, comments.
 
-A second file of the pypdfium2 adapter (``workers.ingest.pdfium_reader``); for use in a reading child only.
+Part of the pypdfium2 adapter (``workers.ingest.pdfium_reader``); for use in a reading child only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text that no reader of a page sees because the page is cropped: taken off a loaded page before its text is read.
 
-A third file of the pypdfium2 adapter (``workers.ingest.pdfium_reader``); for use in a reading child only.
+Part of the pypdfium2 adapter (``workers.ingest.pdfium_reader``); for use in a reading child only.
 """
 
 from __future__ import annotations

@@ -144,6 +144,10 @@ def _column_of_characters(text: str, chars: int) -> float:
     return share if share > 0.6 else 0.0
 
 
+_MANY_SCRIPTS = 6
+_COMMON = frozenset({"", "LATIN", "CJK", "HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC", "MATHEMATICAL"})
+
+
 def _script_soup(dense: str, strange: set[str]) -> float:
     """Share of letters that stand alone in their script: mojibake of CID fonts hops between scripts at every letter.
 
@@ -162,10 +166,6 @@ def _script_soup(dense: str, strange: set[str]) -> float:
 
 def _may_be_soup(scripts: set[str]) -> bool:
     return "?" in scripts or len(scripts - _COMMON) >= _MANY_SCRIPTS
-
-
-_MANY_SCRIPTS = 6
-_COMMON = frozenset({"", "LATIN", "CJK", "HIRAGANA", "KATAKANA", "GREEK", "CYRILLIC", "MATHEMATICAL"})
 
 
 @lru_cache(maxsize=16_384)
