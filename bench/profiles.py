@@ -39,6 +39,7 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "defaults with the prefill steps": (
         "max_num_batched_tokens",
         "long_prefill_token_threshold",
+        "scheduler_cls",
         "enable_chunked_prefill",
     ),
 }

@@ -83,12 +83,17 @@ def engine_model_dir() -> Path:
 
 
 def small_engine(model_dir: Path) -> VllmEngine:
-    """vLLM with the small model and little memory, not started."""
+    """vLLM with the small model, little memory and short steps, not started."""
     profile = derive_profile(
         ModelShape.read(model_dir),
         [Tier("2k", CONTEXT, 512)],
         detect_device(),
-        EngineOverrides(cpu_kv_bytes=512 * 1024**2, enforce_eager=True),
+        EngineOverrides(
+            cpu_kv_bytes=512 * 1024**2,
+            enforce_eager=True,
+            max_num_batched_tokens=512,
+            long_prefill_token_threshold=384,
+        ),
     )
     engine = VllmEngine(model_dir, profile)
     _KEPT.append(engine)

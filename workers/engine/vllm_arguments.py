@@ -9,13 +9,14 @@ from typing import Any
 from service.errors import SettingsError
 from workers.engine.engine_profile import EngineProfile
 
+_SCHEDULER = "workers.engine.vllm_scheduler.make_scheduler"
+"""Named, not imported: vLLM imports it in its engine core's process."""
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 # Arguments that older versions lack and that only refine what happens without them.
 _OPTIONAL = {
     "max_num_queued_reqs",
     "max_num_queued_tokens",
-    "long_prefill_token_threshold_adaptive",
     "stream_interval",
     "shutdown_timeout",
 }
@@ -62,7 +63,7 @@ def engine_arguments(
         "enable_log_requests": False,
         "use_tqdm_on_load": False,
         **_optional(profile),
-        **_prefill_limit(profile, version),
+        **_prefill_limit(profile),
         **_offload(profile),
         **_lora(profile),
     }
@@ -105,13 +106,12 @@ def _optional(profile: EngineProfile) -> dict[str, Any]:
     return found
 
 
-def _prefill_limit(profile: EngineProfile, version: tuple[int, ...]) -> dict[str, Any]:
-    """Before 0.32 the limit also holds for a prompt that is alone, which makes every cold document slower."""
-    if not profile.long_prefill_token_threshold or version < (0, 32):
+def _prefill_limit(profile: EngineProfile) -> dict[str, Any]:
+    if not profile.long_prefill_token_threshold:
         return {}
     return {
         "long_prefill_token_threshold": profile.long_prefill_token_threshold,
-        "long_prefill_token_threshold_adaptive": True,
+        "scheduler_cls": _SCHEDULER,
     }
 
 

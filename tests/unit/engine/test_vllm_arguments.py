@@ -30,7 +30,7 @@ EVERYTHING = EngineProfile(
     attention_backend="FLASH_ATTN",
 )
 # Of what our arguments name, 0.26 lacks these; 0.32 and 0.33 have all.
-NEWER = {"max_num_queued_reqs", "max_num_queued_tokens", "long_prefill_token_threshold_adaptive"}
+NEWER = {"max_num_queued_reqs", "max_num_queued_tokens"}
 
 
 def arguments(profile: EngineProfile, version: tuple[int, ...] = (0, 32, 0)) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _every() -> set[str]:
         "max_num_queued_reqs", "max_num_queued_tokens", "shutdown_timeout", "disable_log_stats", "enable_log_requests",
         "use_tqdm_on_load", "stream_interval",
         "hf_overrides", "block_size", "kv_cache_memory_bytes", "quantization", "cpu_offload_gb", "attention_backend",
-        "structured_outputs_config", "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive",
+        "structured_outputs_config", "long_prefill_token_threshold", "scheduler_cls",
         "kv_transfer_config", "enable_lora", "max_loras", "max_lora_rank",
     }  # fmt: skip
 
@@ -84,7 +84,18 @@ def test_answers_of_a_gpu_are_streamed_a_few_tokens_at_a_time():
 def test_an_older_engine_gets_no_arguments_it_lacks():
     found = arguments(EVERYTHING, (0, 26, 0))
     assert not NEWER & set(found)
-    assert "long_prefill_token_threshold" not in found
+
+
+@pytest.mark.parametrize("version", [(0, 26, 0), (0, 32, 0)])
+def test_a_limit_a_step_comes_with_the_scheduler_that_keeps_it(version: tuple[int, ...]):
+    found = arguments(EVERYTHING, version)
+    assert found["long_prefill_token_threshold"] == 2048
+    assert found["scheduler_cls"] == "workers.engine.vllm_scheduler.make_scheduler"
+
+
+def test_without_a_limit_the_engine_has_its_own_scheduler():
+    unlimited = EngineProfile(device="cuda", max_model_len=8192)
+    assert "scheduler_cls" not in arguments(unlimited)
 
 
 def test_offload_adapters_and_weights():
