@@ -97,10 +97,8 @@ class Claimer:
         leases: list[Lease] = []
         kept: list[Doorbell] = []
         try:
-            with self._database.read() as session:
-                # Every answer is followed by a claim, and most of those find nothing.
-                if not claims.any_waits(session, self.tiers):
-                    return []
+            if held and not self._any_waits():
+                return []
             with self._database.write() as session:
                 now = self._database.now(session)
                 while len(leases) < min(most, _AT_ONCE):
@@ -121,6 +119,13 @@ class Claimer:
         for lease in leases:
             log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
         return leases
+
+    def _any_waits(self) -> bool:
+        """A look that holds nobody up. Every answer of a busy worker is followed by a claim, and most of those find nothing;
+        a worker that has nothing to do looks when a doorbell rings.
+        """
+        with self._database.read() as session:
+            return claims.any_waits(session, self.tiers)
 
     def _claim(self, session: Session, now: datetime, held: Collection[Lease]) -> tuple[Lease | None, list[Doorbell]]:
         with self._lock:
