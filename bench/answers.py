@@ -15,17 +15,18 @@ import json
 import re
 import tempfile
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.load import percentile, show
+from bench.load import show
 from bench.running import installation, write_result
 
 _OUTPUT_TOKENS = 48
+_AT_ONCE = 8
 _WORDS = re.compile(r"\w+")
 
 
@@ -61,31 +62,40 @@ def words(text: str) -> str:
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).lower()))
 
 
-async def ask_all(url: str, items: Sequence[Item]) -> list[dict[str, Any]]:
+async def ask_all(url: str, items: Sequence[Item], read: Mapping[Path, bytes]) -> list[dict[str, Any]]:
+    """Upload every document, then ask everything; ``_AT_ONCE`` at a time."""
+    paths = list(read)
+    places = asyncio.Semaphore(_AT_ONCE)
     async with httpx.AsyncClient(base_url=url, timeout=1200) as http:
-        documents: dict[Path, dict[str, Any]] = {}
-        for path in dict.fromkeys(item.document for item in items):
-            response = await http.post(
-                "/v1/documents", files={"file": (path.name, path.read_bytes())}, data={"warm": "false"}
-            )
-            response.raise_for_status()
-            document = response.json()
-            while document["status"] not in ("ready", "failed"):
-                document = (await http.get(f"/v1/documents/{document['id']}", params={"wait": 60})).json()
-            documents[path] = document
-        return [row for item in items if (row := await _ask(http, documents[item.document], item)) is not None]
+        uploaded = await asyncio.gather(*[_upload(http, path.name, read[path], places) for path in paths])
+        documents = dict(zip(paths, uploaded, strict=True))
+        rows = await asyncio.gather(*[_ask(http, documents[item.document], item, places) for item in items])
+        return [row for row in rows if row is not None]
 
 
-async def _ask(http: httpx.AsyncClient, document: dict[str, Any], item: Item) -> dict[str, Any] | None:
+async def _upload(http: httpx.AsyncClient, name: str, data: bytes, places: asyncio.Semaphore) -> dict[str, Any]:
+    async with places:
+        response = await http.post("/v1/documents", files={"file": (name, data)}, data={"warm": "false"})
+        response.raise_for_status()
+        document = response.json()
+        while document["status"] not in ("ready", "failed"):
+            document = (await http.get(f"/v1/documents/{document['id']}", params={"wait": 60})).json()
+        return document
+
+
+async def _ask(
+    http: httpx.AsyncClient, document: dict[str, Any], item: Item, places: asyncio.Semaphore
+) -> dict[str, Any] | None:
     """None when no served tier takes the document."""
     body = {"question": item.question, "max_output_tokens": _OUTPUT_TOKENS, "temperature": 0}
-    response = await http.post(f"/v1/documents/{document['id']}/questions", json=body)
-    if response.is_client_error:
-        show("not asked", {"document": item.document.name, "code": response.json()["code"]})
-        return None
-    answer = response.json()
-    while answer["status"] in ("queued", "running"):
-        answer = (await http.get(f"/v1/questions/{answer['id']}", params={"wait": 60})).json()
+    async with places:
+        response = await http.post(f"/v1/documents/{document['id']}/questions", json=body)
+        if response.is_client_error:
+            show("not asked", {"document": item.document.name, "code": response.json()["code"]})
+            return None
+        answer = response.json()
+        while answer["status"] in ("queued", "running"):
+            answer = (await http.get(f"/v1/questions/{answer['id']}", params={"wait": 60})).json()
     if answer["status"] != "succeeded":
         raise RuntimeError(f"{answer['id']}: {answer['status']} {answer['error']}")
     given = answer["answer"]
@@ -94,7 +104,6 @@ async def _ask(http: httpx.AsyncClient, document: dict[str, Any], item: Item) ->
         "tier": answer["tier"],
         "found": words(item.answer) in words(given["text"]),
         "page_cited": bool(cited & set(item.pages)),
-        "first_token_ms": answer["timings"]["first_token_ms"],
         "question": item.question,
         "expected": item.answer,
         "answer": given["text"],
@@ -113,7 +122,6 @@ def summary(kv: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "questions": len(mine),
                 "found": sum(row["found"] for row in mine),
                 "right_page_cited": sum(row["page_cited"] for row in mine),
-                "first_token_p50_ms": percentile([row["first_token_ms"] for row in mine], 0.5),
             }
         )
         show("answers", found[-1])
@@ -129,6 +137,7 @@ def main() -> None:
     parser.add_argument("--kv", default="auto", help="kv_cache_dtype of the engine, several separated by commas")
     arguments = parser.parse_args()
     items = [item for path in arguments.items for item in read_items(path)]
+    read = {path: path.read_bytes() for path in dict.fromkeys(item.document for item in items)}
     rows: list[dict[str, Any]] = []
     answers: dict[str, list[dict[str, Any]]] = {}
     for kv in arguments.kv.split(","):
@@ -137,7 +146,7 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="longread-bench-") as work,
             installation(Path(work), arguments.tiers, env) as url,
         ):
-            answers[kv] = asyncio.run(ask_all(url, items))
+            answers[kv] = asyncio.run(ask_all(url, items, read))
         rows += summary(kv, answers[kv])
         write_result(arguments.out, {"model": arguments.model.name, "rows": rows, "answers": answers})
 

@@ -72,10 +72,19 @@ class BareEngine:
         return {"first": first, "cached": cached, "prompt": len(ids), "output": tokens}
 
     async def all_at_once(self, prompts: Sequence[Sequence[int]], output: int) -> dict[str, Any]:
-        """Every prompt at once; figures as ``bench.load.all_at_once`` gives them."""
+        """Every prompt at once."""
+        return await self.measured([[ids] for ids in prompts], output)
+
+    async def measured(self, queues: Sequence[Sequence[Sequence[int]]], output: int) -> dict[str, Any]:
+        """The queues at once, each prompt after the one before; figures as ``bench.load.measured`` gives them."""
+
+        async def ask_each(prompts: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+            return [await self.ask(ids, output) for ids in prompts]
+
         started = time.perf_counter()
-        rows = await asyncio.gather(*[self.ask(ids, output) for ids in prompts])
+        answered = await asyncio.gather(*[ask_each(prompts) for prompts in queues])
         wall = time.perf_counter() - started
+        rows = [row for each in answered for row in each]
         firsts = [row["first"] for row in rows]
         return {
             "n": len(rows),

@@ -8,6 +8,7 @@ import random
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -177,20 +178,31 @@ async def _followed(stream: httpx.Response, started: float) -> dict[str, Any]:
 
 
 async def all_at_once(client: Client, pairs: list[tuple[str, str]], *, output: int) -> dict[str, Any]:
-    """Ask every (document, question) at once.
+    """Ask every (document, question) at once; figures as ``measured`` gives them."""
+    return await measured(client, [[pair] for pair in pairs], output=output)
+
+
+async def measured(client: Client, queues: list[list[tuple[str, str]]], *, output: int) -> dict[str, Any]:
+    """Ask as many clients at once, each of which asks its (document, question) pairs one after the other.
 
     Returns:
-        Wall seconds, requests a second, first-token times from acceptance (seconds), and the reused share of prompts.
+        Wall seconds, requests a second, first-token times from acceptance (seconds), the reused share of prompts, and when the
+        last question was accepted, claimed and ended (seconds from the start, by the service's clock).
     """
+
+    async def ask_each(one: Client, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
+        return [await one.ask(document, question, output=output) for document, question in pairs]
+
     async with AsyncExitStack() as opened:
         # One pool of connections looks at all of them for each request: with a hundred it takes longer than the service.
         one = [
-            httpx.AsyncClient(base_url=client.http.base_url, timeout=client.http.timeout, verify=False) for _ in pairs
+            httpx.AsyncClient(base_url=client.http.base_url, timeout=client.http.timeout, verify=False) for _ in queues
         ]
         clients = [Client(await opened.enter_async_context(http)) for http in one]
-        started = time.perf_counter()
-        answers = await asyncio.gather(*[c.ask(d, q, output=output) for c, (d, q) in zip(clients, pairs, strict=True)])
+        began, started = time.time(), time.perf_counter()
+        rows = await asyncio.gather(*[ask_each(c, pairs) for c, pairs in zip(clients, queues, strict=True)])
         wall = time.perf_counter() - started
+    answers = [answer for row in rows for answer in row]
     firsts = [(a["timings"]["queue_ms"] + a["timings"]["first_token_ms"]) / 1000 for a in answers]
     return {
         "n": len(answers),
@@ -201,6 +213,33 @@ async def all_at_once(client: Client, pairs: list[tuple[str, str]], *, output: i
         "ttft_p99_s": percentile(firsts, 0.99),
         "cached_share": sum(a["usage"]["cached_tokens"] for a in answers)
         / sum(a["usage"]["prompt_tokens"] for a in answers),
+        "output_tokens": sum(a["usage"]["output_tokens"] for a in answers),
+        "last_s": {
+            event: max(datetime.fromisoformat(a[event]).timestamp() for a in answers) - began
+            for event in ("created_at", "started_at", "finished_at")
+        },
+    }
+
+
+async def as_a_batch(client: Client, documents: list[str], questions: list[str], *, output: int) -> dict[str, Any]:
+    """Ask every question on every document as one batch job; the wall ends when its results are here."""
+    body = {"task": "ask", "documents": documents, "questions": questions, "max_output_tokens": output}
+    started = time.perf_counter()
+    response = await client.http.post("/v1/batches", json=body)
+    response.raise_for_status()
+    batch = response.json()
+    while batch["status"] in ("queued", "running"):
+        await asyncio.sleep(0.05)
+        batch = (await client.http.get(f"/v1/batches/{batch['id']}")).json()
+    lines = (await client.http.get(f"/v1/batches/{batch['id']}/results")).text.splitlines()
+    wall = time.perf_counter() - started
+    answers = [json.loads(line) for line in lines]
+    if len(answers) != len(documents) * len(questions) or any(a["status"] != "succeeded" for a in answers):
+        raise RuntimeError(f"{batch['id']}: {batch['counts']} {batch['error']}")
+    return {
+        "n": len(answers),
+        "wall_s": wall,
+        "req_s": len(answers) / wall,
         "output_tokens": sum(a["usage"]["output_tokens"] for a in answers),
     }
 

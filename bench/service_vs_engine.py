@@ -5,7 +5,8 @@
 The service is ``longread up`` (API, SQL, Valkey, Celery, engine worker); its documents are uploaded and asked through
 the public REST API. Then the same prompts go straight into an AsyncLLM of the same profile, which gives token ids and no
 text. Reported: first token cold and on a follow-up for four lengths (the engine's also with vLLM's own decoding of text),
-20 documents × 5 questions at once (cold, then again), 100 short prompts at once.
+20 documents × 5 questions at once (cold, then again), 100 short prompts at once; the last two also as one batch job, which
+is how a client sends many questions, and 100 clients that ask five short questions each, one after the other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import httpx
 
 from bench.bare_engine import BareEngine, tuned_arguments
-from bench.load import FULL, QUESTION, SMALL, Client, Plan, all_at_once, percentile, show, text_of
+from bench.load import FULL, QUESTION, SMALL, Client, Plan, all_at_once, as_a_batch, measured, percentile, show, text_of
 from bench.running import installation, write_result
 from bench.shapes import QWEN25_7B, TINY, make_shape
 from service.settings import load_settings
@@ -29,6 +30,16 @@ from service.store import prefixes
 from service.store.database import Database
 from service.store.tables import DocumentRow
 from service.tokens.prompt import PromptEncoder
+
+LOADS = {
+    "many_cold": "many_cold",
+    "many_again": "many_again",
+    "many_batch": "many_again",
+    "short": "short",
+    "short_batch": "short",
+    "short_in_turn": "short_in_turn",
+}
+"""The service's loads, each with the engine's that it is compared with."""
 
 
 async def through_the_service(url: str, plan: Plan, encoder: PromptEncoder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -59,17 +70,22 @@ async def through_the_service(url: str, plan: Plan, encoder: PromptEncoder) -> t
         many = [
             await client.upload(text_of(plan.document_tokens, encoder, rng), f"many-{n}") for n in range(plan.documents)
         ]
-        short = [await client.upload(text_of(plan.short_tokens, encoder, rng), f"short-{n}") for n in range(plan.short)]
+        for name in ("short", "short_batch"):
+            texts = [text_of(plan.short_tokens, encoder, rng) for _ in range(plan.short)]
+            documents[name] = [(await client.upload(text, f"{name}-{n}"))["id"] for n, text in enumerate(texts)]
         documents["many"] = [d["id"] for d in many]
-        documents["short"] = [d["id"] for d in short]
+        questions = [QUESTION.format(n=n) for n in range(plan.questions)]
         pairs = [(d, QUESTION.format(n=n)) for d in documents["many"] for n in range(plan.questions)]
         for name in ("many_cold", "many_again"):
             result[name] = await all_at_once(client, pairs, output=plan.output)
             show(f"service {name}", result[name])
-        result["short"] = await all_at_once(
-            client, [(d, QUESTION.format(n=0)) for d in documents["short"]], output=plan.output
-        )
-        show("service short", result["short"])
+        result["many_batch"] = await as_a_batch(client, documents["many"], questions, output=plan.output)
+        result["short"] = await all_at_once(client, [(d, questions[0]) for d in documents["short"]], output=plan.output)
+        result["short_batch"] = await as_a_batch(client, documents["short_batch"], questions[:1], output=plan.output)
+        queues = [[(d, q) for q in questions] for d in documents["short"]]
+        result["short_in_turn"] = await measured(client, queues, output=plan.output)
+        for name in ("many_batch", "short", "short_batch", "short_in_turn"):
+            show(f"service {name}", result[name])
     return result, documents
 
 
@@ -111,7 +127,10 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
             result[name] = await engine.all_at_once(many, plan.output)
             show(f"engine {name}", result[name])
         result["short"] = await engine.all_at_once([p + suffixes[0] for p in prompts["short"]], plan.output)
-        show("engine short", result["short"])
+        queues = [[p + suffixes[n] for n in range(plan.questions)] for p in prompts["short"]]
+        result["short_in_turn"] = await engine.measured(queues, plan.output)
+        for name in ("short", "short_in_turn"):
+            show(f"engine {name}", result[name])
     finally:
         engine.close()
     return result
@@ -120,9 +139,7 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
 def compare(service: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
     """Ratios of the two, and what the service adds to the first token."""
     return {
-        "throughput": {
-            name: service[name]["req_s"] / engine[name]["req_s"] for name in ("many_cold", "many_again", "short")
-        },
+        "throughput": {name: service[name]["req_s"] / engine[as_engine]["req_s"] for name, as_engine in LOADS.items()},
         "added_first_ms": [
             {
                 "tokens": s["tokens"],

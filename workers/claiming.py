@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import structlog
 from sqlmodel import Session
@@ -26,6 +27,20 @@ log = structlog.stdlib.get_logger(__name__)
 
 _AT_ONCE = 8
 """Jobs of one transaction, which other writers wait for: about 2 ms a job."""
+_TURN_SECONDS = 0.005
+"""Beside other engine workers a batch's jobs are claimed one by one, and this long apart, so that its documents spread."""
+
+
+class Claimed(NamedTuple):
+    """What a claim took.
+
+    Attributes:
+        leases: The jobs.
+        again_after: Seconds after which to claim again, because there may be more for this worker; None when there is not.
+    """
+
+    leases: list[Lease]
+    again_after: float | None
 
 
 class Claimer:
@@ -86,22 +101,22 @@ class Claimer:
         with self._lock:
             self._waiting = waiting
 
-    def next(self, held: Collection[Lease], most: int = 1) -> list[Lease]:
-        """Claim the best jobs there are for this worker, in one transaction; empty when there are none, or the database is away.
+    def next(self, held: Collection[Lease], most: int = 1) -> Claimed:
+        """Claim the best jobs there are for this worker, in one transaction; none when there are none, or the database is away.
 
         Args:
             held: What the worker runs.
-            most: How many it has room for. Beside other engine workers a batch's jobs are claimed one by one, so that its
-                documents spread.
+            most: How many it has room for.
         """
         leases: list[Lease] = []
         kept: list[Doorbell] = []
+        again_after: float | None = None
         try:
             if held and not self._any_waits():
-                return []
+                return Claimed([], None)
             with self._database.write() as session:
                 now = self._database.now(session)
-                while len(leases) < min(most, _AT_ONCE):
+                while len(leases) < most:
                     lease, bells = self._claim(session, now, [*held, *leases])
                     kept += bells
                     if lease is None:
@@ -109,16 +124,25 @@ class Claimer:
                     leases.append(lease)
                     with self._lock:
                         self._shares.note(lease.tenant_id, lease.tokens, time.monotonic())
-                    if self._has_peers and lease.batch_id is not None:
+                    again_after = self._again_after(held, leases)
+                    if again_after is not None:
                         break
         except DatabaseUnavailable as error:
             log.warning("claim_failed", error=error.detail)
-            return []
+            return Claimed([], None)
         if kept:
             self._bell.ring(kept, self.served)
         for lease in leases:
             log.info("claimed", job=lease.job_id, attempt=lease.attempt, kind=lease.kind, tier=lease.tier)
-        return leases
+        return Claimed(leases, again_after)
+
+    def _again_after(self, held: Collection[Lease], claimed: Sequence[Lease]) -> float | None:
+        if self._has_peers and claimed[-1].batch_id is not None:
+            return _TURN_SECONDS if self._has_batch_places([*held, *claimed]) else None
+        return 0.0 if len(claimed) == _AT_ONCE else None
+
+    def _has_batch_places(self, held: Collection[Lease]) -> bool:
+        return sum(lease.priority >= Priority.BATCH for lease in held) < self._batch_places
 
     def _any_waits(self) -> bool:
         """A look that holds nobody up. Every answer of a busy worker is followed by a claim, and most of those find nothing;
@@ -138,7 +162,7 @@ class Claimer:
             kinds=self._kinds,
             tiers=self.tiers,
             lease_seconds=self._lease_seconds,
-            include_batch=sum(lease.priority >= Priority.BATCH for lease in held) < self._batch_places,
+            include_batch=self._has_batch_places(held),
             include_suspects=not any(lease.engine_deaths for lease in held),
             tenants=tenants,
             # With nobody else to leave a job to, neither is asked.

@@ -184,13 +184,26 @@ class Runtime:
         """Claim and run jobs until there is none for this worker. Returns how many ran on this thread.
 
         A doorbell says that something waits, not how much: what is claimed together is begun together, each of it on a thread
-        of its own.
+        of its own, and another claims what there may be more.
         """
         ran = 0
-        while (attempt := self._claim()) is not None:
-            self._complete(attempt)
+        while True:
+            attempts, again_after = self._claim()
+            if not attempts:
+                return ran
+            for attempt in attempts[1:]:
+                self._on_a_thread(self._go_on, attempt)
+            if again_after is not None:
+                self._on_a_thread(self._work_after, again_after)
+            self._complete(attempts[0])
             ran += 1
-        return ran
+
+    def _on_a_thread(self, target: Callable[..., object], argument: object) -> None:
+        threading.Thread(target=target, args=(argument,), name="work", daemon=True).start()
+
+    def _work_after(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.work()
 
     def _complete(self, attempt: Attempt) -> None:
         try:
@@ -204,33 +217,20 @@ class Runtime:
         self._complete(attempt)
         self.work()
 
-    def _claim(self) -> Attempt | None:
-        """Claim as much as there is room for; begin all of it but the first."""
-        first: Attempt | None = None
-        while attempts := self._claim_some():
-            for attempt in attempts:
-                if first is None:
-                    first = attempt
-                else:
-                    threading.Thread(target=self._go_on, args=(attempt,), name="work", daemon=True).start()
-            if len(attempts) == 1:
-                # There was no more, or what there is is left to others as well.
-                break
-        return first
-
-    def _claim_some(self) -> list[Attempt]:
+    def _claim(self) -> tuple[list[Attempt], float | None]:
         # One claim at a time, because what may be claimed depends on what is held.
         with self._claiming:
             room = self.places - self.in_flight
             if self._draining.is_set() or room <= 0:
-                return []
+                return [], None
             with self._lock:
                 held = [attempt.lease for attempt in self._held.values()]
             # Held after the commit: a heartbeat that ran in between would not see the row and take the lease for lost.
-            attempts = [Attempt(lease) for lease in self._claimer.next(held, room)]
+            claimed = self._claimer.next(held, room)
+            attempts = [Attempt(lease) for lease in claimed.leases]
             with self._lock:
                 self._held |= {(attempt.lease.job_id, attempt.lease.attempt): attempt for attempt in attempts}
-            return attempts
+            return attempts, claimed.again_after
 
     def _run(self, attempt: Attempt) -> None:
         lease = attempt.lease

@@ -1,7 +1,7 @@
 """The Celery application that every process shares, with the settings that were measured to matter.
 
-Redis is a doorbell: messages are acknowledged when they arrive and may be lost; the job rows in SQL are the queue
-(docs/decisions/0003-sql-is-the-queue.md).
+Redis is a doorbell: messages are acknowledged when they arrive and may be lost (``transport``); the job rows in SQL are the
+queue (docs/decisions/0003-sql-is-the-queue.md).
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 
 from celery import Celery
 
+from service.jobqueue import transport
 from service.settings import BrokerSettings
-
-_DAY_SECONDS = 86_400
 
 
 def make_celery(broker: BrokerSettings, *, publish_only: bool = False) -> Celery:
@@ -22,11 +21,8 @@ def make_celery(broker: BrokerSettings, *, publish_only: bool = False) -> Celery
         broker: Where the broker is and how long a publish may take.
         publish_only: Short socket timeouts and no reconnecting, for a process that must not hang when Redis is away.
     """
-    transport: dict[str, Any] = {
-        # Early acknowledgement leaves nothing to restore; a day keeps stock redelivery out of the way.
-        "visibility_timeout": _DAY_SECONDS,
-        "unacked_restore_interval": 10,
-        "unacked_restore_throttle": 1,
+    transport.install()
+    options: dict[str, Any] = {
         # Must exceed the 1 s BRPOP of a consumer; a publisher reads nothing for long.
         "socket_timeout": broker.publish_timeout_seconds if publish_only else 5.0,
         "socket_connect_timeout": broker.publish_timeout_seconds if publish_only else 3.0,
@@ -34,7 +30,7 @@ def make_celery(broker: BrokerSettings, *, publish_only: bool = False) -> Celery
         "health_check_interval": 10,
     }
     if publish_only:
-        transport |= {"max_retries": 0, "retry_on_timeout": False}
+        options |= {"max_retries": 0, "retry_on_timeout": False}
     app = Celery("longread", broker=broker.url, set_as_current=False)
     app.conf.update(
         task_serializer="json",
@@ -49,7 +45,7 @@ def make_celery(broker: BrokerSettings, *, publish_only: bool = False) -> Celery
         worker_enable_remote_control=False,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        broker_transport_options=transport,
+        broker_transport_options=options,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_pool_limit=10,
