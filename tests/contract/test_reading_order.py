@@ -49,8 +49,19 @@ def test_a_short_question_passes_two_long_documents(vllm_subject: Subject):
 
 def test_long_documents_are_read_one_after_the_other_by_their_turns(vllm_subject: Subject):
     prompts = {
-        "third": (vllm_subject.document(LONG, 73), 3),
-        "second": (vllm_subject.document(LONG, 74), 2),
-        "first": (vllm_subject.document(LONG, 75), 1),
+        "begun": (vllm_subject.document(LONG, 77), 1),
+        "third": (vllm_subject.document(LONG, 73), 4),
+        "second": (vllm_subject.document(LONG, 74), 3),
+        "first": (vllm_subject.document(LONG, 75), 2),
     }
-    assert first_tokens(vllm_subject, prompts) == ["first", "second", "third"]
+    assert first_tokens(vllm_subject, prompts) == ["begun", "first", "second", "third"]
+
+
+def test_a_long_document_that_is_asked_twice_at_once_is_read_once(vllm_subject: Subject):
+    document = vllm_subject.document(LONG, 76)
+    asked = [vllm_subject.request([*document, number, number], max_output_tokens=2) for number in (500, 501)]
+    futures = [vllm_subject.host.submit(request, lambda _: None) for request in asked]
+    first, second = (future.result(240) for future in futures)
+    assert first.cached_tokens < 100
+    # The second begins with the first one's last step, which has 512 tokens.
+    assert second.cached_tokens >= LONG - 512 - 32

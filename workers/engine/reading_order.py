@@ -2,21 +2,21 @@
 
 vLLM gives a step's tokens to the requests it has begun, in the order it began them, and what is left to those that wait. A long
 prompt takes every step whole until it is read, so a short question that comes meanwhile waits seconds. With a limit a request
-alone, several long prompts share the steps, and each of them comes late. So here:
+alone, long prompts share the steps, and each of them comes late. So here:
 
-- While anybody else waits or is being read, no prompt gets more than the limit in a step. One that is alone gets all of it.
-- Long prompts are read one after the other, the best turn first. The others get what a step has left when nobody waits.
+- While short ones wait or are being read, no prompt gets more than the limit in a step. Otherwise a long one gets all of it.
+- Long prompts are read one after the other, the best turn first: no other one is begun meanwhile, unless its turn is better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 
-class Begun(Protocol):
-    """A request that the engine has begun."""
+class Prompt(Protocol):
+    """A request as the engine holds it."""
 
     priority: int
     arrival_time: float
@@ -24,7 +24,7 @@ class Begun(Protocol):
     num_computed_tokens: int
 
 
-R = TypeVar("R", bound=Begun)
+R = TypeVar("R", bound=Prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +35,41 @@ class Step(Generic[R]):
         limit: Most prompt tokens one request gets; 0 for no limit.
         order: All begun requests, in the order they are served.
         paused: Those of them that get nothing in this step.
+        held: Those that wait and are not begun in this step.
     """
 
     limit: int
     order: list[R]
     paused: list[R]
+    held: list[R]
 
 
-def next_step(begun: Sequence[R], waiting: int, limit: int) -> Step[R]:
+def next_step(begun: Sequence[R], waiting: Sequence[R], limit: int, is_long: Callable[[R], bool]) -> Step[R]:
     """Plan one step.
 
     Args:
         begun: Requests the engine has begun: prompts it reads and answers it writes.
-        waiting: How many it has not begun.
-        limit: Most prompt tokens one request gets while others want some too; a prompt with more left is a long one.
+        waiting: Those it has not.
+        limit: Most prompt tokens one request gets beside short ones; a prompt with more left to read is a long one.
+        is_long: Whether one that waits is long: what of it is cached is not read.
     """
-    reading = sum(_left(request) > 0 for request in begun)
-    if waiting + reading < 2:
-        return Step(0, list(begun), [])
-    long = sorted((r for r in begun if _left(r) > limit), key=lambda r: (r.priority, r.arrival_time))
-    short = [r for r in begun if _left(r) <= limit]
-    return Step(limit, [*short, *long], long[1:] if waiting else [])
+    reading = sorted((r for r in begun if _left(r) > limit), key=_turn)
+    others = [r for r in begun if _left(r) <= limit]
+    long = sorted(filter(is_long, waiting), key=_turn)
+    short = len(waiting) - len(long) + sum(_left(r) > 0 for r in others)
+    begins = bool(long) and (not reading or _turn(long[0]) < _turn(reading[0]))
+    needs_room = short > 0 or (begins and bool(reading))
+    return Step(
+        limit=limit if needs_room else 0,
+        order=[*others, *reading],
+        paused=reading[1:],
+        held=long[1:] if begins else long,
+    )
 
 
-def _left(request: Begun) -> int:
+def _left(request: Prompt) -> int:
     return max(0, request.num_prompt_tokens - request.num_computed_tokens)
+
+
+def _turn(request: Prompt) -> tuple[int, float]:
+    return request.priority, request.arrival_time
