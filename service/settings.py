@@ -36,6 +36,9 @@ class HttpSettings(_Group):
     """TCP port of the API; 0 takes a free one and prints it."""
     allow_open: bool = False
     """Listen on other than loopback addresses although no API key exists (inside a private container network)."""
+    processes: int | None = Field(default=None, ge=1, le=64)
+    """API processes that ``longread up`` runs on its port; ``longread serve`` is always one. None: one for each four cores,
+    at most four."""
     head_timeout_seconds: float = Field(default=30.0, gt=0)
     """How long a request line with its headers may take to arrive before the connection is closed."""
 

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.accepting import Acceptor
 from service.api.connections import timed_head
 from service.api.services import Services
 
@@ -74,11 +75,23 @@ class ApiServer(uvicorn.Server):
             uvicorn.Config(CutOff(app), http=timed_head(head_seconds), log_config=None, access_log=False, **config)
         )
         self._app = app
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the application, then take connections from these sockets, which listen already."""
+        await super().startup(sockets=[])
+        self._acceptors = [Acceptor(listener, self._make_protocol) for listener in sockets or []]
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         services: Services | None = getattr(self._app.state, "services", None)
         if services is not None:
             services.watcher.stop()
+        for acceptor in self._acceptors:
+            await acceptor.close()
         grace = self.config.timeout_graceful_shutdown or _TIDY_SECONDS
         cut_off = asyncio.get_running_loop().call_later(max(0.0, grace - _TIDY_SECONDS), self._abort)
         try:
