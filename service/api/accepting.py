@@ -16,8 +16,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.001
 """After each connection, so that the other processes come to theirs. A process needs longer than that for what is asked."""
-_SHORT_SECONDS = 1.0
-"""After one that could not be taken, mostly for want of file descriptors: it waits meanwhile, or another process takes it."""
+_FAILED_PAUSE_SECONDS = 0.05
+"""After one that could not be taken, as for want of file descriptors: it waits meanwhile, or another process takes it."""
 
 
 class Acceptor:
@@ -46,7 +46,7 @@ class Acceptor:
                 connection, _ = await loop.sock_accept(self._listener)
             except OSError as error:
                 log.warning("connection_not_accepted", error=error.strerror)
-                await asyncio.sleep(_SHORT_SECONDS)
+                await asyncio.sleep(_FAILED_PAUSE_SECONDS)
                 continue
             try:
                 await loop.connect_accepted_socket(self._make_protocol, connection)

@@ -11,7 +11,6 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from service.api import accepting
 from service.api.accepting import Acceptor
 
 CONNECTIONS = 60
@@ -73,10 +72,8 @@ def test_two_that_share_a_socket_take_about_as_many(run: Callable[..., None]) ->
 
 
 def test_one_that_cannot_take_any_goes_on_when_it_can(
-    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(accepting, "_SHORT_SECONDS", 0.01)
-
     async def work(listener: socket.socket) -> None:
         # A socket that does not listen stands for a process without a descriptor to spare.
         async with accepting_on(listener, lambda: Named(b"a")):

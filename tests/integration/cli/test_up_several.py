@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -98,19 +99,22 @@ def _whole(installation: Installation) -> Iterator[None]:
 
 
 def test_connections_that_come_at_once_reach_both(installation: Installation) -> None:
-    ids = [f"burst-{number}" for number in range(60)]
+    def get(request_id: str) -> None:
+        headers = {"X-Request-ID": request_id}
+        assert httpx.get(f"{installation.url}/healthz", headers=headers, timeout=SECONDS).status_code == 200
 
-    def get(request_id: str) -> int:
-        return httpx.get(
-            f"{installation.url}/healthz", headers={"X-Request-ID": request_id}, timeout=SECONDS
-        ).status_code
-
-    with ThreadPoolExecutor(20) as pool:
-        assert set(pool.map(get, ids)) == {200}
-    taken = [installation.served_by(name) & set(ids) for name in NAMES]
-    assert all(taken)
-    assert taken[0] | taken[1] == set(ids)
-    assert not taken[0] & taken[1]
+    until = time.monotonic() + SECONDS
+    for burst in itertools.count():
+        ids = {f"burst-{burst}-{number}" for number in range(60)}
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(get, ids))
+        taken = [installation.served_by(name) & ids for name in NAMES]
+        assert taken[0] | taken[1] == ids
+        assert not taken[0] & taken[1]
+        # A busy machine may keep one of them from running for as long as a burst takes.
+        if min(map(len, taken)) >= 10:
+            return
+        assert time.monotonic() < until, taken
 
 
 @pytest.mark.parametrize("killed", NAMES)
