@@ -68,12 +68,9 @@ class Installation:
         log = (self.up.data / "logs" / f"{name}.log").read_text()
         return {part.split('"')[1] for part in log.split('"request_id": ')[1:]}
 
-    def until_whole(self) -> None:
-        """Wait until both processes are ready."""
-        until = time.monotonic() + SECONDS
-        while not all(self.up.state(name) == "ready" for name in NAMES):
-            assert time.monotonic() < until, self.up.events()
-            time.sleep(0.05)
+    def until_ready(self, name: str, *, restarts: int) -> None:
+        """Wait until a process is ready that was started again so many times."""
+        self.up.until(process=name, state="ready", restarts=restarts)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +87,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 
 @pytest.fixture(autouse=True)
-def _whole(installation: Installation) -> Iterator[None]:
-    """Each test finds both processes ready, and leaves no question to the next one's workers."""
-    installation.until_whole()
+def _no_questions_left(installation: Installation) -> Iterator[None]:
+    """To the next test's workers. Whoever ends a process waits until it is there again."""
     yield
     while installation.workers.claim(JobKind.ANSWER) is not None:
         pass
@@ -176,7 +172,7 @@ def test_a_question_asked_at_one_is_followed_and_waited_for_at_another(installat
 
 
 def test_a_stream_goes_on_at_another_when_its_own_stops(installation: Installation) -> None:
-    up = installation.up
+    up, before = installation.up, installation.up.restarts(FIRST)
     with installation.at(FIRST) as here, installation.at(SECOND) as there:
         question = installation.ask(there).json()["id"]
         lease = installation.workers.claim(JobKind.ANSWER)
@@ -201,3 +197,4 @@ def test_a_stream_goes_on_at_another_when_its_own_stops(installation: Installati
     assert "reset" not in [name for name, *_ in rest]
     assert text_of(rest) == "years."
     assert rest[-1][0] == "done"
+    installation.until_ready(FIRST, restarts=before + 1)
