@@ -84,9 +84,11 @@ class Stack:
 
     def start(self) -> None:
         """Start every process and wait until all workers are seen."""
-        descriptor = str(self._listener.fileno())
+        arguments = ["--strategy", self._strategy, "--fd", str(self._listener.fileno())]
+        if self._fleet.apis > 1:
+            arguments.append("--shared")
         for number in range(self._fleet.apis):
-            self._spawn(f"api-{number}", {}, "bench.placed_api", "--strategy", self._strategy, "--fd", descriptor)
+            self._spawn(f"api-{number}", {}, "bench.placed_api", *arguments)
         for number in range(self._fleet.workers):
             env = dict(self._fleet.worker_env[number]) if number < len(self._fleet.worker_env) else {}
             self._spawn(f"worker-{number}", env, *self._fleet.program, "--tiers", self._fleet.tier)

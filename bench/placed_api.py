@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--strategy", choices=STRATEGIES, required=True)
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
+    parser.add_argument("--shared", action="store_true", help="other processes serve it too")
     arguments = parser.parse_args()
     settings = load_settings()
     configure_logs(settings.logs, process="api")
@@ -57,7 +58,7 @@ def main() -> None:
             return Spread(arguments.strategy, tiers, settings.jobs.lease_seconds)
 
         services.placer_for = spread
-    run_api(settings, socket.socket(fileno=arguments.fd))
+    run_api(settings, socket.socket(fileno=arguments.fd), shared=arguments.shared)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import structlog
 log = structlog.stdlib.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.001
-"""After each connection, so that the other processes come to theirs. A process needs longer than that for what is asked."""
+"""After each connection, so that the other processes come to theirs. A process needs longer than that for what is asked. One that
+has the socket alone makes no pause: questions that come together cost it a quarter less, because they are committed together."""
 _FAILED_PAUSE_SECONDS = 0.05
 """After one that could not be taken, as for want of file descriptors: it waits meanwhile, or another process takes it."""
 
@@ -24,14 +25,16 @@ class Acceptor:
     """Takes connections one by one until it is closed.
 
     Args:
-        listener: Listens already; others may take connections from it too.
+        listener: Listens already.
         make_protocol: Makes a connection's protocol.
+        shared: Other processes take connections from it too.
     """
 
-    def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol], *, shared: bool) -> None:
         listener.settimeout(0)
         self._listener = listener
         self._make_protocol = make_protocol
+        self._pause_seconds = _PAUSE_SECONDS if shared else 0.0
         self._task = asyncio.create_task(self._run(), name="accept")
 
     async def close(self) -> None:
@@ -54,4 +57,4 @@ class Acceptor:
                 # Nothing that happens to one connection may keep this process from taking others.
                 log.exception("connection_lost_at_once")
                 connection.close()
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(self._pause_seconds)

@@ -67,20 +67,22 @@ class ApiServer(uvicorn.Server):
     Args:
         app: Made by ``create_app``.
         head_seconds: How long a request's head may take to arrive.
+        shared: Other processes take connections from the same socket.
         config: Further arguments of uvicorn's configuration.
     """
 
-    def __init__(self, app: FastAPI, *, head_seconds: float, **config: Any) -> None:
+    def __init__(self, app: FastAPI, *, head_seconds: float, shared: bool = False, **config: Any) -> None:
         super().__init__(
             uvicorn.Config(CutOff(app), http=timed_head(head_seconds), log_config=None, access_log=False, **config)
         )
         self._app = app
+        self._shared = shared
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the application, then take connections from these sockets, which listen already."""
         await super().startup(sockets=[])
-        self._acceptors = [Acceptor(listener, self._make_protocol) for listener in sockets or []]
+        self._acceptors = [Acceptor(listener, self._make_protocol, shared=self._shared) for listener in sockets or []]
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class

@@ -29,10 +29,11 @@ def api_programs(settings: Settings, fd: int, env: Mapping[str, str]) -> list[Pr
     count = settings.http.processes or derived_processes()
     # A PostgreSQL server has 100 connections unless it is told otherwise, and four times those of one process are most of them.
     each = {"LONGREAD_DATABASE__POOL_SIZE": str(math.ceil(settings.database.pool_size / count))}
-    return [_api(_numbered("api", number), fd, {**env, **each}) for number in range(1, count + 1)]
+    names = [_numbered("api", number) for number in range(1, count + 1)]
+    return [_api(name, fd, {**env, **each}, shared=count > 1) for name in names]
 
 
-def _api(name: str, fd: int, env: Mapping[str, str]) -> Program:
+def _api(name: str, fd: int, env: Mapping[str, str], *, shared: bool) -> Program:
     # Whoever takes a connection to the port may answer there, so each process is asked at an address of its own.
     private = f"{name}-{secrets.token_hex(16)}"
     transport = httpx.HTTPTransport(uds=private_address(private))
@@ -44,8 +45,8 @@ def _api(name: str, fd: int, env: Mapping[str, str]) -> Program:
         except httpx.HTTPError:
             return False
 
-    argv = [sys.executable, "-m", "service.cli", "serve", "--fd", str(fd), "--private", private]
-    return Program(name, argv, answers, env=env, pass_fds=(fd,), stop_seconds=15.0)
+    argv = [sys.executable, "-m", "service.cli", "serve", "--fd", str(fd), *(["--shared"] if shared else [])]
+    return Program(name, [*argv, "--private", private], answers, env=env, pass_fds=(fd,), stop_seconds=15.0)
 
 
 def ingest_program(settings: Settings, database: Database, env: Mapping[str, str]) -> Program:

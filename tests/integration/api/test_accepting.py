@@ -51,7 +51,7 @@ async def taken_by(listener: socket.socket) -> bytes:
 async def accepting_on(listener: socket.socket, *makers: Callable[[], asyncio.Protocol]) -> AsyncGenerator[None]:
     """Each with a descriptor of its own, as if in a process of its own."""
     sockets = [listener.dup() for _ in makers]
-    acceptors = [Acceptor(*pair) for pair in zip(sockets, makers, strict=True)]
+    acceptors = [Acceptor(*pair, shared=len(makers) > 1) for pair in zip(sockets, makers, strict=True)]
     try:
         yield
     finally:

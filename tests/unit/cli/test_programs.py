@@ -22,6 +22,7 @@ def test_as_many_as_are_asked_for_share_a_socket_and_the_connections(
     for program in programs:
         assert program.pass_fds == (7,)
         assert program.env == {"LONGREAD_DATA_DIR": "/data", "LONGREAD_DATABASE__POOL_SIZE": pool_size}
+        assert ("--shared" in program.argv) == (count > 1)
     assert len({program.argv[-1] for program in programs}) == count
 
 
