@@ -1,12 +1,13 @@
 """Many short answers at once: what the service adds when the engine is done in two seconds. No GPU is needed.
 
-    python -m bench.burst --out bench/results/burst.json [--questions 100] [--rounds 3]
+    python -m bench.burst --out bench/results/burst.json [--questions 100] [--rounds 3] [--apis 2] [--postgres]
 
 Real API, Celery, Valkey, SQL and one worker process; its engine is the tests' fake one, at the speed of an H200 with 100 answers at
 a time (128 tokens in pieces of four, 1.3 s an answer). All questions are sent at once, each on a document of its own, and
 waited for by long poll, as in ``bench.service_vs_engine``. Reported, in seconds from the first request: when questions were
 accepted, claimed, answered by the engine, stored, and seen by their clients (first, median, last); and the processor time
-that API, worker (its engine's, the fake one's, in it) and this client took a question, in milliseconds.
+that API (all its processes), worker (its engine's, the fake one's, in it) and this client took a question, in milliseconds; and how
+many questions each API process took.
 """
 
 from __future__ import annotations
@@ -80,10 +81,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--apis", type=int, default=1, help="API processes on one socket")
+    parser.add_argument("--postgres", action="store_true", help="PostgreSQL instead of SQLite")
     arguments = parser.parse_args()
     behaviour = {"output_tokens": PIECES, "output_tokens_per_second": PIECES_A_SECOND, "block_size": 32}
     env = {"LONGREAD_ENGINE__CONCURRENCY": "256", "LONGREAD_TEST_FAKE": json.dumps(behaviour)}
-    fleet = Fleet(1, ("tests.fakes.worker",), "8k", env)
+    fleet = Fleet(1, ("tests.fakes.worker",), "8k", env, apis=arguments.apis, postgres=arguments.postgres)
     rounds: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="longread-bench-") as folder:
         model_dir = write_model(Path(folder) / "tiny")
@@ -91,15 +94,24 @@ def main() -> None:
         with running(model_dir, fleet, "affinity") as stack:
             documents = stack.store_documents(encoder, [TOKENS] * arguments.questions, random.Random(0))
             for n in range(arguments.rounds + 1):
-                before = stack.processor_seconds()
+                before, taken = stack.processor_seconds(), stack.questions_taken()
                 row = asyncio.run(burst(stack.url, documents, f"What does gauge {n} read?"))
                 used = {name: seconds - before[name] for name, seconds in stack.processor_seconds().items()}
-                row["api_ms"] = round(1000 * used["api"] / len(documents), 2)
+                api = sum(seconds for name, seconds in used.items() if name.startswith("api-"))
+                row["api_ms"] = round(1000 * api / len(documents), 2)
                 row["worker_ms"] = round(1000 * used["worker-0"] / len(documents), 2)
+                row["taken"] = [now - then for now, then in zip(stack.questions_taken(), taken, strict=True)]
                 show("warm-up" if n == 0 else "burst", row)
                 rounds += [row] if n else []
     write_result(
-        arguments.out, {"questions": arguments.questions, "engine_s": PIECES / PIECES_A_SECOND, "rounds": rounds}
+        arguments.out,
+        {
+            "questions": arguments.questions,
+            "apis": arguments.apis,
+            "database": "postgresql" if arguments.postgres else "sqlite",
+            "engine_s": PIECES / PIECES_A_SECOND,
+            "rounds": rounds,
+        },
     )
 
 

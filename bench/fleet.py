@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -20,12 +21,12 @@ import httpx
 import psutil
 
 from bench.load import Client
-from bench.running import free_port
+from service.cli.sockets import address, listen, port_of
 from service.settings import Settings
 from service.store import migrate
 from service.store.database import Database
 from service.tokens.prompt import PromptEncoder
-from tests.fixtures.servers import running_valkey
+from tests.fixtures.servers import running_postgres, running_valkey
 from tests.fixtures.stored import store_document
 
 PAGE = "The pump has a warranty of two years."
@@ -42,6 +43,8 @@ class Fleet:
         env: Environment of every process.
         worker_env: Environment of each worker, beside that; shorter than the workers means none for the rest.
         start_seconds: How long the engines may take to start.
+        apis: API processes, all on one socket.
+        postgres: Keep everything in PostgreSQL (without durability) instead of SQLite.
     """
 
     workers: int
@@ -50,24 +53,27 @@ class Fleet:
     env: Mapping[str, str] = field(default_factory=dict)
     worker_env: Sequence[Mapping[str, str]] = ()
     start_seconds: float = 120
+    apis: int = 1
+    postgres: bool = False
 
 
 class Stack:
     """One installation: API with a placement, and engine workers."""
 
-    def __init__(self, folder: Path, broker_url: str, model_dir: Path, fleet: Fleet, strategy: str) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}"
+    def __init__(
+        self, folder: Path, database: str, broker_url: str, model_dir: Path, fleet: Fleet, strategy: str
+    ) -> None:
+        self._listener = listen("127.0.0.1", 0)
+        self.url = address("127.0.0.1", port_of(self._listener))
         self._folder = folder
         self._fleet = fleet
         self._strategy = strategy
-        database = f"sqlite:///{folder / 'longread.db'}"
         self._env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("LONGREAD_")},
             "LONGREAD_DATA_DIR": str(folder),
             "LONGREAD_DATABASE__URL": database,
             "LONGREAD_BROKER__URL": broker_url,
             "LONGREAD_MODEL__PATH": str(model_dir),
-            "LONGREAD_HTTP__PORT": self.url.rpartition(":")[2],
             "LONGREAD_LIMITS__MIN_FREE_DISK_BYTES": "0",
             **fleet.env,
         }
@@ -78,7 +84,11 @@ class Stack:
 
     def start(self) -> None:
         """Start every process and wait until all workers are seen."""
-        self._spawn("api", {}, "bench.placed_api", "--strategy", self._strategy)
+        arguments = ["--strategy", self._strategy, "--fd", str(self._listener.fileno())]
+        if self._fleet.apis > 1:
+            arguments.append("--shared")
+        for number in range(self._fleet.apis):
+            self._spawn(f"api-{number}", {}, "bench.placed_api", *arguments)
         for number in range(self._fleet.workers):
             env = dict(self._fleet.worker_env[number]) if number < len(self._fleet.worker_env) else {}
             self._spawn(f"worker-{number}", env, *self._fleet.program, "--tiers", self._fleet.tier)
@@ -100,6 +110,16 @@ class Stack:
             for name, process in zip(self._names, self._processes, strict=True)
         }
 
+    def questions_taken(self) -> list[int]:
+        """Questions that each API process has been asked so far, by its log."""
+        taken: list[int] = []
+        for number in range(self._fleet.apis):
+            lines = (self._folder / f"api-{number}.log").read_text().splitlines()
+            events = [json.loads(line) for line in lines if line.startswith("{")]
+            asked = [e for e in events if e.get("method") == "POST" and str(e.get("route")).endswith("/questions")]
+            taken.append(len(asked))
+        return taken
+
     def stop(self) -> None:
         for process in self._processes:
             process.terminate()
@@ -109,12 +129,16 @@ class Stack:
             except subprocess.TimeoutExpired:
                 process.kill()
         self.database.close()
+        self._listener.close()
 
     def _spawn(self, name: str, env: Mapping[str, str], module: str, *arguments: str) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:
             argv = [sys.executable, "-m", module, *arguments]
             self._names.append(name)
-            self._processes.append(subprocess.Popen(argv, env={**self._env, **env}, stdout=log, stderr=log))
+            fds = (self._listener.fileno(),) if module == "bench.placed_api" else ()
+            self._processes.append(
+                subprocess.Popen(argv, env={**self._env, **env}, stdout=log, stderr=log, pass_fds=fds)
+            )
 
     def store_documents(self, encoder: PromptEncoder, lengths: list[int], rng: random.Random) -> list[str]:
         """Documents as reading leaves them, of random token ids behind the real system text."""
@@ -153,8 +177,13 @@ async def load(
 @contextlib.contextmanager
 def running(model_dir: Path, fleet: Fleet, strategy: str) -> Generator[Stack]:
     """An installation that is stopped at the end, whatever happens."""
-    with tempfile.TemporaryDirectory(prefix="longread-bench-") as folder, running_valkey() as broker_url:
-        stack = Stack(Path(folder), broker_url, model_dir, fleet, strategy)
+    with contextlib.ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="longread-bench-")))
+        broker_url = opened.enter_context(running_valkey())
+        database = f"sqlite:///{folder / 'longread.db'}"
+        if fleet.postgres:
+            database = opened.enter_context(running_postgres())
+        stack = Stack(folder, database, broker_url, model_dir, fleet, strategy)
         try:
             stack.start()
             yield stack

@@ -1,4 +1,4 @@
-"""The API with another placement, to compare with: ``python -m bench.placed_api --strategy round_robin``.
+"""The API with another placement, to compare with: ``python -m bench.placed_api --strategy round_robin --fd 3``.
 
 Everything else is the product's. ``affinity`` changes nothing.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import socket
 from datetime import timedelta
 from typing import Any
 
-import uvicorn
-
 from service.api import services
-from service.api.app import create_app
+from service.cli.serve import run_api
 from service.domain.tiers import TierTable
 from service.logs import configure_logs
 from service.settings import load_settings
@@ -48,6 +47,8 @@ class Spread:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--strategy", choices=STRATEGIES, required=True)
+    parser.add_argument("--fd", type=int, required=True, help="a listening socket")
+    parser.add_argument("--shared", action="store_true", help="other processes serve it too")
     arguments = parser.parse_args()
     settings = load_settings()
     configure_logs(settings.logs, process="api")
@@ -57,7 +58,7 @@ def main() -> None:
             return Spread(arguments.strategy, tiers, settings.jobs.lease_seconds)
 
         services.placer_for = spread
-    uvicorn.run(create_app(settings), host=settings.http.host, port=settings.http.port, log_config=None)
+    run_api(settings, socket.socket(fileno=arguments.fd), shared=arguments.shared)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ class HttpSettings(_Group):
     """TCP port of the API; 0 takes a free one and prints it."""
     allow_open: bool = False
     """Listen on other than loopback addresses although no API key exists (inside a private container network)."""
+    processes: int | None = Field(default=None, ge=1, le=64)
+    """API processes that ``longread up`` runs on its port; ``longread serve`` is always one. None: one for each four cores,
+    at most four."""
     head_timeout_seconds: float = Field(default=30.0, gt=0)
     """How long a request line with its headers may take to arrive before the connection is closed."""
 
@@ -44,7 +47,8 @@ class DatabaseSettings(_Group):
     url: str | None = None
     """SQLAlchemy URL (``sqlite:///…`` or ``postgresql+psycopg://…``). None: ``longread.db`` in the data directory."""
     pool_size: int = Field(default=10, ge=1)
-    """Connections kept per process (PostgreSQL)."""
+    """Connections kept per process, and as many again under load (PostgreSQL). The API processes of one ``longread up``
+    share this number."""
     busy_timeout_seconds: float = Field(default=10.0, gt=0)
     """How long a write waits for another process's write (SQLite)."""
 
@@ -100,9 +104,10 @@ class LimitSettings(_Group):
     max_queued_tokens_per_tier: int = Field(default=50_000_000, gt=0)
     """Prompt tokens that may wait in one tier before interactive questions are answered 429."""
     max_waiting_per_tenant: int = Field(default=1000, gt=0)
-    """Event streams and long polls that one tenant may have open at one API process."""
+    """Event streams and long polls that one tenant may have open at one API process, of which ``longread up`` may run
+    several (``LONGREAD_HTTP__PROCESSES``)."""
     max_uploads_per_tenant: int = Field(default=32, gt=0)
-    """Uploads that one tenant may have under way at one API process."""
+    """Uploads that one tenant may have under way at one API process, likewise."""
 
     max_pin_seconds: int = Field(default=7 * 86_400, gt=0)
     """Longest time a document may be kept warm on demand (``pin_seconds``)."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from service.cores import derived_processes
 from service.domain.jobs import JobKind
 from service.domain.tiers import Tier
 from service.jobqueue.celery import make_celery
@@ -23,7 +24,7 @@ from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
 from workers import celery_worker, watchdog
 from workers.answer.answering import Answerer
-from workers.answer.citing_group import CitingGroup, derived_processes
+from workers.answer.citing_group import CitingGroup
 from workers.answer.citing_process import CitingProcess
 from workers.engine.engine_profile import EngineProfile
 from workers.engine.host import EngineHost

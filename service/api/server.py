@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.accepting import Acceptor
 from service.api.connections import timed_head
 from service.api.services import Services
 
@@ -66,19 +67,33 @@ class ApiServer(uvicorn.Server):
     Args:
         app: Made by ``create_app``.
         head_seconds: How long a request's head may take to arrive.
+        shared: Other processes take connections from the same socket.
         config: Further arguments of uvicorn's configuration.
     """
 
-    def __init__(self, app: FastAPI, *, head_seconds: float, **config: Any) -> None:
+    def __init__(self, app: FastAPI, *, head_seconds: float, shared: bool = False, **config: Any) -> None:
         super().__init__(
             uvicorn.Config(CutOff(app), http=timed_head(head_seconds), log_config=None, access_log=False, **config)
         )
         self._app = app
+        self._shared = shared
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the application, then take connections from these sockets, which listen already."""
+        await super().startup(sockets=[])
+        self._acceptors = [Acceptor(listener, self._make_protocol, shared=self._shared) for listener in sockets or []]
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         services: Services | None = getattr(self._app.state, "services", None)
         if services is not None:
             services.watcher.stop()
+        for acceptor in self._acceptors:
+            await acceptor.close()
         grace = self.config.timeout_graceful_shutdown or _TIDY_SECONDS
         cut_off = asyncio.get_running_loop().call_later(max(0.0, grace - _TIDY_SECONDS), self._abort)
         try:

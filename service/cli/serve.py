@@ -1,4 +1,4 @@
-"""``longread serve``: the API process."""
+"""``longread serve``: one API process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.exits import CommandFailed, Exit
-from service.cli.sockets import listen, port_of
+from service.cli.sockets import listen, listen_privately, port_of
 from service.errors import SettingsError
 from service.logs import configure_logs
 from service.settings import Settings, load_settings
@@ -49,8 +49,14 @@ def refuse_open_door(settings: Settings, host: str, database: Database) -> None:
     )
 
 
-def run_api(settings: Settings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; returns after an orderly stop."""
+def run_api(settings: Settings, *listeners: socket.socket, shared: bool = False) -> None:
+    """Serve on these sockets until SIGTERM or SIGINT; returns after an orderly stop.
+
+    Args:
+        settings: The product's settings.
+        listeners: They listen already.
+        shared: Other processes take connections from the same socket.
+    """
     # Imported here so that the client commands start in a third of the time.
     from service.api.app import create_app  # noqa: PLC0415
     from service.api.server import ApiServer  # noqa: PLC0415
@@ -63,11 +69,11 @@ def run_api(settings: Settings, listener: socket.socket) -> None:
     server = ApiServer(
         create_app(settings),
         head_seconds=settings.http.head_timeout_seconds,
+        shared=shared,
         server_header=False,
         timeout_graceful_shutdown=_GRACEFUL_SECONDS,
-        backlog=2048,
     )
-    server.run(sockets=[listener])
+    server.run(sockets=list(listeners))
     if not server.started:
         raise CommandFailed(Exit.FAILED, "The API could not start; its log says why.", code="api_not_started")
 
@@ -77,6 +83,8 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (LONGREAD_HTTP__HOST).")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = None,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that `up` hands over.")] = None,
+    shared: Annotated[bool, typer.Option("--shared", hidden=True, help="Other processes serve it too.")] = False,
+    private: Annotated[str | None, typer.Option(hidden=True, help="Where `up` asks this process alone.")] = None,
 ) -> None:
     """Run the API alone. The database must be at the newest migration (`longread db upgrade`)."""
     overrides: dict[str, Any] = {k: v for k, v in (("host", host), ("port", port)) if v is not None}
@@ -88,11 +96,13 @@ def serve(
     finally:
         database.close()
     if fd is not None:
-        listener = socket.socket(fileno=fd)
+        listeners = [socket.socket(fileno=fd)]
     else:
-        listener = listen(settings.http.host, settings.http.port)
-        typer.echo(f"Listening on http://{settings.http.host}:{port_of(listener)}", err=True)
-    run_api(settings, listener)
+        listeners = [listen(settings.http.host, settings.http.port)]
+        typer.echo(f"Listening on http://{settings.http.host}:{port_of(listeners[0])}", err=True)
+    if private is not None:
+        listeners.append(listen_privately(private))
+    run_api(settings, *listeners, shared=shared)
 
 
 def register(app: typer.Typer) -> None:

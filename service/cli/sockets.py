@@ -41,6 +41,19 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def private_address(name: str) -> str:
+    """The Unix address of a name (Linux): no file, no port, and gone with whoever listens there."""
+    return f"\0longread-{name}"
+
+
+def listen_privately(name: str) -> socket.socket:
+    """A socket on which one process is asked that shares its port with others."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(private_address(name))
+    listener.listen()
+    return listener
+
+
 def port_of(listener: socket.socket) -> int:
     """The port a socket is bound to."""
     return int(listener.getsockname()[1])

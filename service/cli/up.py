@@ -97,7 +97,7 @@ class _Installation:
                         supervisor.until_ready(supervisor.start(broker))
                     migrate.upgrade(database)
                     refuse_open_door(settings, settings.http.host, database)
-                    api.append(supervisor.start(programs.api_program(url, listener.fileno(), env)))
+                    api.extend(map(supervisor.start, programs.api_programs(settings, listener.fileno(), env)))
                     if ingest:
                         workers.append(supervisor.start(programs.ingest_program(settings, database, env)))
                     extras = environments(engines, settings.engine.gpu_memory_utilization)

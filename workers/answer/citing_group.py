@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable
 
 from service.domain.citations import Evidence
 from workers.answer.citing_process import CitingProcess
 
-_CORES_EACH = 4
-_MOST = 4
 # To make a document's index takes as long as to match some six answers (24,000 tokens), and memory.
 _AHEAD = 8
-
-
-def derived_processes(cores: int | None = None) -> int:
-    """How many citing processes a worker has on a machine of so many cores; left out: those it may use."""
-    cores = cores or len(os.sched_getaffinity(0))
-    return max(1, min(_MOST, cores // _CORES_EACH))
 
 
 class CitingGroup:

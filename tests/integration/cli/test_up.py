@@ -7,73 +7,30 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from tests.fixtures.model import write_model
-
-SECONDS = 60.0
-
-
-class Up:
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self.out = folder / f"events-{time.monotonic_ns()}"
-        self.env = {**os.environ, "LONGREAD_MODEL__PATH": str(write_model(folder / "model"))}
-        arguments = ["up", "--json", "--no-engine", "--no-ingest", "--data-dir", str(folder / "data"), *options]
-        with self.out.open("w") as out:
-            self.process = subprocess.Popen([sys.executable, "-m", "service.cli", *arguments], stdout=out, env=self.env)
-
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-    def until(self, **wanted: Any) -> dict[str, Any]:
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            for event in self.events():
-                if wanted.items() <= event.items():
-                    return event
-            assert self.process.poll() is None, self.events()
-            time.sleep(0.05)
-        raise AssertionError(self.events())
-
-    def pid(self, process: str) -> int:
-        return [e["pid"] for e in self.events() if e.get("process") == process and e["pid"]][-1]
-
-    def error(self) -> dict[str, Any]:
-        assert self.process.wait(SECONDS) == 1
-        return next(e["error"] for e in self.events() if "error" in e)
+from tests.integration.cli.up import SECONDS, Up, end_all, wait_gone
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    # A test that failed must not leave its processes to the next one; the guard ends what the supervisor started.
-    for process in psutil.Process().children():
-        if str(tmp_path) in " ".join(process.cmdline()):
-            process.kill()
-            process.wait()
+    # A test that failed must not leave its processes to the next one.
+    end_all(tmp_path)
 
 
-def wait_gone(*pids: int) -> None:
-    """Wait until all of them ended; a zombie has ended, whoever is late to reap it."""
-    until = time.monotonic() + SECONDS
-    while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in pids):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def test_up_serves_restarts_refuses_a_second_one_and_stops(folder: Path) -> None:
-    up = Up(folder, "--port", "0")
+@pytest.mark.parametrize("names", [["api"], ["api", "api-2"]])
+def test_up_serves_restarts_refuses_a_second_one_and_stops(folder: Path, names: list[str]) -> None:
+    up = Up(folder, "--port", "0", processes=len(names))
     url = up.until(event="ready")["url"]
     assert httpx.get(f"{url}/readyz").json()["checks"]["broker"]["ok"] is True
-    api, valkey = up.pid("api"), up.pid("valkey")
+    pids = [up.pid(name) for name in [*names, "valkey"]]
+    assert {path.name for path in (up.data / "logs").glob("api*.log")} == {f"{name}.log" for name in names}
 
     second = Up(folder, "--port", "0").error()
     assert second["code"] == "data_dir_in_use"
@@ -86,16 +43,17 @@ def test_up_serves_restarts_refuses_a_second_one_and_stops(folder: Path) -> None
     assert taken["code"] == "port_in_use"
     assert f"Port {port}" in taken["detail"]
 
-    # The supervisor keeps listening, so a client waits for the new API and is not refused.
-    os.kill(api, signal.SIGKILL)
+    # The supervisor keeps listening, so a client waits for the new API, or is served by another, and is not refused.
+    os.kill(up.pid("api"), signal.SIGKILL)
     assert httpx.get(f"{url}/healthz", timeout=SECONDS).is_success
     up.until(process="api", restarts=1, state="ready")
 
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(SECONDS) == 0
-    wait_gone(api, valkey, up.pid("api"))
+    wait_gone(*pids, up.pid("api"))
     stopped = [e["process"] for e in up.events() if e.get("state") == "stopped"]
-    assert stopped == ["api", "valkey"]
+    assert sorted(stopped[:-1]) == names
+    assert stopped[-1] == "valkey"
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/healthz")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.domain.citations import Evidence
-from workers.answer.citing_group import CitingGroup, derived_processes
+from workers.answer.citing_group import CitingGroup
 from workers.answer.citing_process import CitingProcess
 
 
@@ -81,8 +81,3 @@ def test_what_piles_up_on_one_document_is_shared(made: tuple[CitingGroup, list[H
         thread.join(10)
     assert sum(len(process.answered) for process in processes) == 60
     assert all(len(process.answered) >= 10 for process in processes)
-
-
-def test_as_many_as_the_machine_has_room_for():
-    assert [derived_processes(cores) for cores in (1, 2, 4, 8, 16, 64)] == [1, 1, 1, 2, 4, 4]
-    assert derived_processes() >= 1
