@@ -23,6 +23,7 @@ from service.store.database import Database
 from service.store.jobs import INGEST_TIER
 from service.tokens.prompt import PromptEncoder
 from workers import celery_worker, watchdog
+from workers.allocator import share_arenas
 from workers.answer.answering import Answerer
 from workers.answer.citing_group import CitingGroup
 from workers.answer.citing_process import CitingProcess
@@ -56,6 +57,7 @@ def open_database(settings: Settings) -> Database:
 
 def run_ingest(settings: Settings) -> int:
     """Read documents until told to stop. Returns the process's exit status."""
+    share_arenas()
     database = open_database(settings)
     app = make_celery(settings.broker)
     bell = Bell(app, settings.tier_table())
@@ -98,6 +100,7 @@ def run_engine(settings: Settings, tier_names: list[str], build: BuildHost | Non
     # Before anything imports an engine: it is slow, and heavy to start for a spelling mistake.
     table = settings.tier_table()
     tiers = [table.get(name) for name in dict.fromkeys(tier_names)]
+    share_arenas()
     if build is None:
         from workers.engine.build import build_host as build  # noqa: PLC0415 - imports the engine
 

@@ -326,10 +326,10 @@ def upgrade() -> None:
         batch_op.create_index("ix_jobs_batch", ["batch_id", "state"], unique=False)
         batch_op.create_index("ix_jobs_claim", ["state", "tier", "priority", "id"], unique=False)
         batch_op.create_index("ix_jobs_claim_tenant", ["state", "tier", "tenant_id", "priority", "id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_jobs_document_id"), ["document_id"], unique=False)
+        batch_op.create_index("ix_jobs_document", ["document_id", "state"], unique=False)
         batch_op.create_index("ix_jobs_lease", ["state", "lease_until"], unique=False)
         batch_op.create_index(batch_op.f("ix_jobs_tenant_id"), ["tenant_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_jobs_worker_id"), ["worker_id"], unique=False)
+        batch_op.create_index("ix_jobs_worker", ["worker_id", "state"], unique=False)
 
     op.create_table(
         "webhook_deliveries",
@@ -395,10 +395,10 @@ def downgrade() -> None:
 
     op.drop_table("webhook_deliveries")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_jobs_worker_id"))
+        batch_op.drop_index("ix_jobs_worker")
         batch_op.drop_index(batch_op.f("ix_jobs_tenant_id"))
         batch_op.drop_index("ix_jobs_lease")
-        batch_op.drop_index(batch_op.f("ix_jobs_document_id"))
+        batch_op.drop_index("ix_jobs_document")
         batch_op.drop_index("ix_jobs_claim_tenant")
         batch_op.drop_index("ix_jobs_claim")
         batch_op.drop_index("ix_jobs_batch")

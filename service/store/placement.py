@@ -21,6 +21,8 @@ from service.store.jobs import Doorbell, changed
 from service.store.maintenance import served_tiers
 from service.store.tables import DocumentRow, JobRow, ResidencyRow, WorkerRow
 
+_MAY_BE_OPEN = col(JobRow.state).in_([str(JobState.RUNNING), str(JobState.QUEUED)])
+
 
 @dataclass(frozen=True, slots=True)
 class Placer:
@@ -104,7 +106,10 @@ class Placer:
         }
         holders = set(
             session.exec(
-                select(owner).where(col(JobRow.document_id) == document_id, is_open, owner.in_(ids)).distinct()
+                # The states are named for the index: a popular document's finished jobs are many.
+                select(owner)
+                .where(col(JobRow.document_id) == document_id, _MAY_BE_OPEN, is_open, owner.in_(ids))
+                .distinct()
             ).all()
         )
         holders |= set(

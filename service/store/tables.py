@@ -209,13 +209,16 @@ class JobRow(SQLModel, table=True):
         Index("ix_jobs_claim_tenant", "state", "tier", "tenant_id", "priority", "id"),
         Index("ix_jobs_lease", "state", "lease_until"),
         Index("ix_jobs_batch", "batch_id", "state"),
+        # With the state, because finished jobs stay: a worker looks for its running ones four times a second.
+        Index("ix_jobs_document", "document_id", "state"),
+        Index("ix_jobs_worker", "worker_id", "state"),
     )
     id: str = Field(primary_key=True)
     tenant_id: str = Field(index=True)
     kind: str
     state: str
     priority: int
-    document_id: str = _cascade("documents.id")
+    document_id: str = Field(sa_column=Column(ForeignKey("documents.id", ondelete="CASCADE"), nullable=False))
     question_id: str | None = Field(
         default=None, sa_column=Column(ForeignKey("questions.id", ondelete="CASCADE"), nullable=True, unique=True)
     )
@@ -232,7 +235,7 @@ class JobRow(SQLModel, table=True):
     free_attempts: int = 0
     """Attempts that do not count against the limit, because their worker drained."""
     engine_deaths: int = 0
-    worker_id: str | None = Field(default=None, index=True)
+    worker_id: str | None = None
     lease_until: datetime | None = _time()
     prefer_worker: str | None = None
     prefer_until: datetime | None = _time()
