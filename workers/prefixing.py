@@ -36,15 +36,18 @@ class PrefixCache:
         self._kept: OrderedDict[tuple[str, str], Prefix] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, tiers: TierTable, document: DocumentRow) -> Prefix:
-        """As ``current_prefix``. Under one id only the cache epoch of a stored prefix changes; it is read each time."""
+    def get(self, tiers: TierTable, document: DocumentRow, epoch: int | None) -> Prefix:
+        """As ``current_prefix``. Under one id only the cache epoch of a stored prefix changes.
+
+        Args:
+            tiers: The installation's tiers.
+            document: Whose prefix.
+            epoch: The prefix's cache epoch, as it was read with the document; None when there was none.
+        """
         with self._lock:
             kept = self._kept.get((document.prefix_owner, document.prefix_id or ""))
-        if kept is not None and kept.fingerprint == self._encoder.fingerprint:
-            with self._database.read() as session:
-                epoch = prefixes.cache_epoch(session, kept.owner, kept.id)
-            if epoch is not None:
-                return self._keep(dataclasses.replace(kept, cache_epoch=epoch))
+        if kept is not None and kept.fingerprint == self._encoder.fingerprint and epoch is not None:
+            return self._keep(dataclasses.replace(kept, cache_epoch=epoch))
         return self._keep(current_prefix(self._database, self._encoder, tiers, document))
 
     def _keep(self, prefix: Prefix) -> Prefix:

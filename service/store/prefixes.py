@@ -26,7 +26,8 @@ _AT_ONCE = 500
 class Prefix:
     """A prefix as an engine takes it: its token ids, and the offset of each page in them (outer = page from 1).
 
-    ``owner`` is a tenant, or ``*`` when all who marked the document shared have it in common.
+    ``owner`` is a tenant, or ``*`` when all who marked the document shared have it in common; ``highest_id`` is the highest of the
+    token ids.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Prefix:
     token_ids: array[int]
     page_starts: Sequence[int]
     fingerprint: str
+    highest_id: int
     cache_epoch: int = 0
 
     @property
@@ -129,11 +131,14 @@ def load(session: Session, owner: str, prefix_id: str) -> Prefix | None:
     if row is None:
         return None
     ids = unpack(row.token_ids)
-    return Prefix(row.id, row.tenant_id, row.tokens, ids, row.page_starts, row.fingerprint, row.cache_epoch)
+    highest = max(ids, default=0)
+    return Prefix(row.id, row.tenant_id, row.tokens, ids, row.page_starts, row.fingerprint, highest, row.cache_epoch)
 
 
-def cache_epoch(session: Session, owner: str, prefix_id: str) -> int | None:
-    """How often the prefix's cache was given up; None when there is no such prefix any more."""
+def cache_epoch(session: Session, owner: str, prefix_id: str | None) -> int | None:
+    """How often the prefix's cache was given up; None when there is no such prefix (any more)."""
+    if prefix_id is None:
+        return None
     return session.exec(
         select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == owner)
     ).first()

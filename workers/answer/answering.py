@@ -29,7 +29,7 @@ from workers.answer.citing import Citer
 from workers.answer.following import value_of
 from workers.answer.meter import SpeedMeter
 from workers.attempt import Attempt
-from workers.engine.engine import EngineDelta, EngineRequest, EngineResult
+from workers.engine.engine import EngineDelta, EngineRequest, EngineResult, KnownIds
 from workers.engine.host import EngineHost
 from workers.prefixing import PrefixCache
 from workers.runtime import Runtime
@@ -118,8 +118,8 @@ class Answerer:
         """
         lease = attempt.lease
         claimed = time.monotonic()
-        document, question, turns = self._load(lease)
-        prefix = self._prefix(document)
+        document, question, turns, epoch = self._load(lease)
+        prefix = self._prefix(document, epoch)
         mark = self._reader_mark(lease.tenant_id) if prefix.is_shared else None
         suffix = self._encoder.suffix(turns, question.question, mark=mark)
         self._citer.prepare(lease.tenant_id, document.id)
@@ -134,6 +134,7 @@ class Answerer:
             cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=question.adapter,
+            known_ids=KnownIds(len(prefix.token_ids), prefix.highest_id),
         )
 
         def on_delta(delta: EngineDelta) -> None:
@@ -173,7 +174,7 @@ class Answerer:
             attempt.stop("lost")
             attempt.check()
 
-    def _load(self, lease: Lease) -> tuple[DocumentRow, QuestionRow, list[tuple[str, str]]]:
+    def _load(self, lease: Lease) -> tuple[DocumentRow, QuestionRow, list[tuple[str, str]], int | None]:
         assert lease.question_id is not None
         with self._database.read() as session:
             question, document = questions.with_document(session, lease.tenant_id, lease.question_id)
@@ -182,7 +183,8 @@ class Answerer:
                 if question.follows_id
                 else []
             )
-        return document, question, [(turn.question, turn.answer) for turn in turns]
+            epoch = prefixes.cache_epoch(session, document.prefix_owner, document.prefix_id)
+        return document, question, [(turn.question, turn.answer) for turn in turns], epoch
 
     def _receipt(
         self,
@@ -223,7 +225,8 @@ class Answerer:
         lease = attempt.lease
         with self._database.read() as session:
             document = documents.get(session, lease.tenant_id, lease.document_id)
-        prefix = self._prefix(document)
+            epoch = prefixes.cache_epoch(session, document.prefix_owner, document.prefix_id)
+        prefix = self._prefix(document, epoch)
         self._note(prefix, tokens=0, state="warming")
         request = EngineRequest(
             request_id=f"{lease.job_id}:{lease.attempt}",
@@ -235,6 +238,7 @@ class Answerer:
             cache_salt=self._cache_salt(prefix.owner, prefix.cache_scope),
             priority=self._turn(lease, prefix),
             adapter=None,
+            known_ids=KnownIds(len(prefix.token_ids), prefix.highest_id),
         )
         self._run(attempt, prefix, request, lambda _: None)
         with self._database.write() as session:
@@ -283,9 +287,9 @@ class Answerer:
         rate = self.meter.rates().get("prefill_tokens_per_second", self._expected_prefill_rate)
         return engine_turn(lease.priority, lease.created_at, max(uncached, 0) / rate)
 
-    def _prefix(self, document: DocumentRow) -> Prefix:
+    def _prefix(self, document: DocumentRow, epoch: int | None) -> Prefix:
         assert self.runtime is not None
-        return self._prefixes.get(self.runtime.settings.tier_table(), document)
+        return self._prefixes.get(self.runtime.settings.tier_table(), document, epoch)
 
     def _note_prefix(self, session: Any, now: datetime, prefix: Prefix) -> None:
         if self.runtime is None or not self._keeps_prefixes:

@@ -24,6 +24,17 @@ class InvalidEngineRequest(InternalFailure):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class KnownIds:
+    """The first ``count`` ids of a prompt: none is below 0 or above ``highest``."""
+
+    count: int = 0
+    highest: int = 0
+
+
+NOTHING_KNOWN = KnownIds()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     """One generation.
@@ -40,6 +51,7 @@ class EngineRequest:
         adapter: Name of a LoRA adapter of the profile; None is the base model.
         top_p: Sample among the most likely tokens that make up this share.
         trace_headers: W3C trace context to follow into the engine.
+        known_ids: The prompt's beginning, so that a document's ids are not looked through for each question.
     """
 
     request_id: str
@@ -53,6 +65,7 @@ class EngineRequest:
     adapter: str | None = None
     top_p: float = 1.0
     trace_headers: dict[str, str] | None = None
+    known_ids: KnownIds = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,8 @@ class VllmEngine:
             structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         )
         # An input that is ready as it is: raw prompts would take a detour through vLLM's tokenisation threads.
-        prompt = tokens_input(list(request.prompt_ids), cache_salt=request.cache_salt)
+        ids = request.prompt_ids
+        prompt = tokens_input(ids if isinstance(ids, list) else list(ids), cache_salt=request.cache_salt)
         return self._llm.generate(
             prompt,
             params,

@@ -31,6 +31,7 @@ from workers import watchdog
 from workers.answer.answering import Answerer
 from workers.answer.citing import PageIndexes
 from workers.attempt import Attempt
+from workers.claiming import Claimed
 from workers.engine.engine import EngineRequest, EngineResult, OnDelta
 from workers.engine.host import EngineHost
 from workers.prefixing import PrefixCache
@@ -216,7 +217,7 @@ def test_a_document_leaves_the_sharing_while_it_is_asked(bench: Bench):
     with bench.database.write() as session:
         caching.drop(session, bench.database.now(session), documents.get(session, "a", shared.id))
     assert shared.prefix_owner == ALL_TENANTS
-    prefix = PrefixCache(bench.database, bench.encoder).get(bench.settings.tier_table(), shared)
+    prefix = PrefixCache(bench.database, bench.encoder).get(bench.settings.tier_table(), shared, None)
     assert prefix.owner == "a"
 
 
@@ -301,7 +302,7 @@ def test_a_drain_gives_back_what_was_being_claimed(bench: Bench, monkeypatch: py
     claimer = bench.runtime._claimer  # pyright: ignore[reportPrivateUsage] - where the race is
     claim, claimed, go = claimer.next, threading.Event(), threading.Event()
 
-    def slow(held: Collection[Lease], most: int) -> list[Lease]:
+    def slow(held: Collection[Lease], most: int) -> Claimed:
         leases = claim(held, most)
         claimed.set()
         go.wait(20)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.errors import LongreadError, PromptTooLong, SchemaNotSupported
 from tests.fixtures.schemas import nested
 from workers.engine.checking import check_request
-from workers.engine.engine import EngineInfo, EngineRequest, InvalidEngineRequest
+from workers.engine.engine import EngineInfo, EngineRequest, InvalidEngineRequest, KnownIds
 
 INFO = EngineInfo(
     version="test",
@@ -35,6 +35,7 @@ def request(**changes: Any) -> EngineRequest:
     [
         {},
         {"prompt_ids": (0, 49)},
+        {"prompt_ids": [1, 49], "known_ids": KnownIds(2, 49)},
         {"prompt_ids": [1] * 99, "max_output_tokens": 1},
         {"temperature": 2.0, "top_p": 0.01, "seed": 2**63 - 1, "priority": -(2**63)},
         {"cache_salt": "a" * 64, "adapter": "legal", "json_schema": {"type": "object"}},
@@ -54,6 +55,9 @@ def test_a_valid_request_passes(fields: dict[str, Any]):
         ({"prompt_ids": []}, "no tokens"),
         ({"prompt_ids": [1, 50]}, "Token id 50 is outside"),
         ({"prompt_ids": [1, -1]}, "Token id -1 is outside"),
+        ({"prompt_ids": [1, 2, 50], "known_ids": KnownIds(2, 2)}, "Token id 50 is outside"),
+        ({"prompt_ids": [1, 2, -1], "known_ids": KnownIds(2, 2)}, "Token id -1 is outside"),
+        ({"prompt_ids": [1, 50], "known_ids": KnownIds(2, 50)}, "Token id 50 is outside"),
         ({"max_output_tokens": 0}, "max_output_tokens is 0"),
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": 2.1}, "temperature"),
