@@ -144,12 +144,13 @@ class Client:
         return {**answer, "wall": time.perf_counter() - started}
 
     async def follow(self, document: str, question: str, *, output: int) -> dict[str, Any]:
-        """Ask and follow the token stream in one request. Adds ``first``: seconds from the request to the first text."""
-        started = time.perf_counter()
-        body, accept = {"question": question, "max_output_tokens": output}, {"Accept": "text/event-stream"}
+        """Ask and follow the token stream in one request. Adds ``first``: seconds from the request to the first text.
+
+        On a plain socket: an HTTP library's two milliseconds are not the service's.
+        """
+        body = json.dumps({"question": question, "max_output_tokens": output}).encode()
         path = f"/v1/documents/{document}/questions"
-        async with self.http.stream("POST", path, json=body, headers=accept) as stream:
-            return await _followed(stream, started)
+        return await _followed(self.http.base_url, f"POST {path} HTTP/1.1", body)
 
     async def follow_apart(self, document: str, question: str, *, output: int) -> dict[str, Any]:
         """The same with a request for the events after the one that asks."""
@@ -158,22 +159,32 @@ class Client:
             f"/v1/documents/{document}/questions", json={"question": question, "max_output_tokens": output}
         )
         response.raise_for_status()
-        async with self.http.stream("GET", f"/v1/questions/{response.json()['id']}/events") as stream:
-            return await _followed(stream, started)
+        asked = time.perf_counter() - started
+        answer = await _followed(self.http.base_url, f"GET /v1/questions/{response.json()['id']}/events HTTP/1.1", b"")
+        return {**answer, "first": asked + answer["first"]}
 
 
-async def _followed(stream: httpx.Response, started: float) -> dict[str, Any]:
-    stream.raise_for_status()
+async def _followed(url: httpx.URL, request: str, body: bytes) -> dict[str, Any]:
+    """Send a request for an event stream and read it to its end."""
+    head = f"{request}\r\nHost: {url.host}\r\nAccept: text/event-stream\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    started = time.perf_counter()
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(head.encode() + body)
     first: float | None = None
     event = ""
-    async for line in stream.aiter_lines():
-        name, _, value = line.partition(":")
-        if name == "event":
-            event = value.strip()
-        elif name == "data" and event == "token" and first is None:
-            first = time.perf_counter() - started
-        elif name == "data" and event == "done":
-            return {**json.loads(value), "first": first}
+    try:
+        # What chunks add are lines of hexadecimal digits between the events.
+        while line := await reader.readline():
+            name, _, value = line.decode().partition(":")
+            if name == "event":
+                event = value.strip()
+            elif name == "data" and event == "token" and first is None:
+                first = time.perf_counter() - started
+            elif name == "data" and event == "done":
+                return {**json.loads(value), "first": first}
+    finally:
+        writer.close()
     raise RuntimeError("the stream ended without an answer")
 
 

@@ -1,6 +1,6 @@
 """The whole service beside the bare engine, in one run: same model shape, same token ids, same engine settings.
 
-    python -m bench.service_vs_engine --tokenizer FOLDER --out bench/results/service-vs-engine.json [--tiny]
+    python -m bench.service_vs_engine --tokenizer FOLDER --out bench/results/service-vs-engine.json [--tiny] [--singles]
 
 The service is ``longread up`` (API, SQL, Valkey, Celery, engine worker); its documents are uploaded and asked through
 the public REST API. Then the same prompts go straight into an AsyncLLM of the same profile, which gives token ids and no
@@ -42,7 +42,9 @@ LOADS = {
 """The service's loads, each with the engine's that it is compared with."""
 
 
-async def through_the_service(url: str, plan: Plan, encoder: PromptEncoder) -> tuple[dict[str, Any], dict[str, Any]]:
+async def through_the_service(
+    url: str, plan: Plan, encoder: PromptEncoder, *, singles: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
     rng = random.Random(0)
     limits = httpx.Limits(max_connections=400)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
@@ -67,6 +69,8 @@ async def through_the_service(url: str, plan: Plan, encoder: PromptEncoder) -> t
             }
             result["singles"].append(row)
             show("service", row)
+        if singles:
+            return result, documents
         many = [
             await client.upload(text_of(plan.document_tokens, encoder, rng), f"many-{n}") for n in range(plan.documents)
         ]
@@ -109,7 +113,7 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
     result: dict[str, Any] = {"singles": []}
     try:
         for _ in range(3):
-            await engine.ask(prompts["short"][0][:200], 8)
+            await engine.ask(prompts["singles"][0][:200], 8)
         for prefix in prompts["singles"]:
             rows = [await engine.ask(prefix + suffix, 32) for suffix in suffixes]
             row = {
@@ -122,6 +126,8 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
             row["follow_up_decoded_by_vllm_first_s"] = percentile([r["first"] for r in decoded], 0.5)
             result["singles"].append(row)
             show("engine", row)
+        if not prompts["many"]:
+            return result
         many = [prefix + suffixes[n] for prefix in prompts["many"] for n in range(plan.questions)]
         for name in ("many_cold", "many_again"):
             result[name] = await engine.all_at_once(many, plan.output)
@@ -157,6 +163,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="model folder whose tokenizer is used")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true", help="a tiny shape, to try the program on a CPU")
+    parser.add_argument("--singles", action="store_true", help="first tokens only, no loads")
     arguments = parser.parse_args()
     plan = SMALL if arguments.tiny else FULL
     work = Path(tempfile.mkdtemp(prefix="longread-bench-"))
@@ -170,7 +177,7 @@ def main() -> None:
     settings = load_settings()
     encoder = PromptEncoder.load(settings.model_dir, settings.model.system_text)
     with installation(work / "data", plan.tiers, env) as url:
-        service, documents = asyncio.run(through_the_service(url, plan, encoder))
+        service, documents = asyncio.run(through_the_service(url, plan, encoder, singles=arguments.singles))
     database = Database(settings.database_url)
     prompts = {name: stored_prefixes(database, ids) for name, ids in documents.items()}
     write_result(arguments.out, {"service": service})

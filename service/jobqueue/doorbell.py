@@ -24,8 +24,6 @@ would change nothing; and each takes a worker two milliseconds.
 """
 
 _CLOSE_SECONDS = 3.0
-_BRIEFLY_SECONDS = 0.003
-"""A broker that is there takes a bell in a third of a millisecond."""
 
 
 class Bell:
@@ -91,8 +89,8 @@ class Bell:
 
 
 class Ringer:
-    """Rings on a thread of its own, so that no request waits for a broker that is away. What comes for a queue while it rings is
-    rung once: whoever hears a bell claims as much as it has places for.
+    """Rings on a thread of its own, so that no request waits for the broker. What comes for a queue while it rings is rung
+    once: whoever hears a bell claims as much as it has places for.
 
     Args:
         bell: What publishes.
@@ -103,39 +101,29 @@ class Ringer:
         self._pending: dict[str, str] = {}
         self._changed = threading.Condition()
         self._closed = False
-        self._idle = True
         self._thread = threading.Thread(target=self._run, name="doorbells", daemon=True)
         self._thread.start()
 
     def ring(self, doorbell: Doorbell, served: Collection[str]) -> None:
-        """Ring soon for a job that was just committed: mostly at once, before whoever asked is answered.
-
-        A thread that went on here would keep Python's lock from the one that rings.
-        """
+        """Ring soon for a job that was just committed."""
         queue = self._bell.queue_of(doorbell, served)
         if queue is not None:
             with self._changed:
-                was_idle = self._idle
                 self._pending.setdefault(queue, doorbell.job_id)
-                self._changed.notify_all()
-                if was_idle:
-                    self._changed.wait_for(lambda: self._idle and not self._pending, timeout=_BRIEFLY_SECONDS)
+                self._changed.notify()
 
     def close(self) -> None:
         """Ring what is left, unless the broker is away, and stop."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._changed.notify()
         self._thread.join(timeout=_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._idle = not self._pending
-                if self._idle:
-                    self._changed.notify_all()
                 self._changed.wait_for(lambda: self._pending or self._closed)
-                pending, self._pending, self._idle = self._pending, {}, False
+                pending, self._pending = self._pending, {}
                 if not pending:
                     return
             for queue, job_id in pending.items():
