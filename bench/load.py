@@ -35,6 +35,9 @@ class Plan:
 FULL = Plan((7_680, 31_744, 64_512, 126_000), 20, 24_000, 5, 100, 450, 128, "8k,32k,64k,128k")
 SMALL = Plan((1_500, 4_000), 3, 1_200, 2, 8, 300, 16, "8k,32k")
 
+WARM_UPS = 32
+"""Questions before anything is measured: each of several API processes answers its first one slowly."""
+
 WORDS = [
     "anchor",
     "basin",

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from bench.load import QUESTION, Client, show, text_of
+from bench.load import QUESTION, WARM_UPS, Client, show, text_of
 from bench.running import installation, write_result
 from bench.shapes import QWEN25_7B, make_shape
 from service.settings import load_settings
@@ -48,7 +48,7 @@ async def first_life(url: str, encoder: PromptEncoder) -> tuple[list[dict[str, A
     async with httpx.AsyncClient(base_url=url, timeout=600) as http:
         client = Client(http)
         warm_up = await client.upload(text_of(300, encoder, rng), "warm-up")
-        for n in range(3):
+        for n in range(WARM_UPS):
             await ask(client, warm_up["id"], n)
         rows: list[dict[str, Any]] = []
         ids: list[str] = []
@@ -74,7 +74,7 @@ async def second_life(url: str, encoder: PromptEncoder, rows: list[dict[str, Any
     async with httpx.AsyncClient(base_url=url, timeout=600) as http:
         client = Client(http)
         warm_up = await client.upload(text_of(300, encoder, rng), "warm-up")
-        for n in range(3):
+        for n in range(WARM_UPS):
             await ask(client, warm_up["id"], n)
         for row, document_id in zip(rows, ids, strict=True):
             row["disk_warm"] = await ask(client, document_id, 3)

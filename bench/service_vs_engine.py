@@ -22,7 +22,20 @@ from typing import Any
 import httpx
 
 from bench.bare_engine import BareEngine, tuned_arguments
-from bench.load import FULL, QUESTION, SMALL, Client, Plan, all_at_once, as_a_batch, measured, percentile, show, text_of
+from bench.load import (
+    FULL,
+    QUESTION,
+    SMALL,
+    WARM_UPS,
+    Client,
+    Plan,
+    all_at_once,
+    as_a_batch,
+    measured,
+    percentile,
+    show,
+    text_of,
+)
 from bench.running import installation, write_result
 from bench.shapes import QWEN25_7B, TINY, make_shape
 from service.settings import load_settings
@@ -50,7 +63,7 @@ async def through_the_service(
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
         client = Client(http)
         warm_up = await client.upload(text_of(300, encoder, rng), "warm-up")
-        for n in range(3):
+        for n in range(WARM_UPS):
             await client.follow(warm_up["id"], QUESTION.format(n=n), output=8)
         documents: dict[str, Any] = {"singles": [], "many": [], "short": []}
         result: dict[str, Any] = {"singles": []}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ FLUSH_SECONDS = 0.03
 """Text of one answer is gathered this long before it is sent, but its first: 30 messages a second read as fluent."""
 TTL_SECONDS = 600
 """A stream is gone this long after its last text; a reader then gets the stored answer."""
+_EXPIRE_EVERY_SECONDS = TTL_SECONDS / 10
 MAX_ENTRIES = 10_000
 _RETRY_SECONDS = 0.5
 _BLOCK_MILLISECONDS = 1_000
@@ -62,7 +64,9 @@ class TokenPublisher:
         """Send this writer's text at the next flush, or at once: an answer's first text is waited for."""
         with self._lock:
             self._dirty[writer.key] = writer
-        self._wake.set()
+        # Setting one that is set wakes nobody and costs as much.
+        if not self._wake.is_set():
+            self._wake.set()
         if at_once:
             self._hurry.set()
 
@@ -78,10 +82,14 @@ class TokenPublisher:
 
     def _send(self, writers: list[TokenWriter]) -> None:
         pipe = self._client.pipeline(transaction=False)
+        now = time.monotonic()
         for writer in writers:
-            for entry in writer.take():
+            entries = writer.take()
+            for entry in entries:
                 pipe.xadd(writer.key, entry, maxlen=MAX_ENTRIES, approximate=True)
-            pipe.expire(writer.key, TTL_SECONDS)
+            if now >= writer.expire_at or "end" in (entries[-1] if entries else ()):
+                pipe.expire(writer.key, TTL_SECONDS)
+                writer.expire_at = now + _EXPIRE_EVERY_SECONDS
         try:
             pipe.execute()
         except (redis.RedisError, OSError) as error:
@@ -89,6 +97,9 @@ class TokenPublisher:
             if not self._away:
                 log.warning("token_stream_not_written", streams=len(writers), error=type(error).__name__)
             self._away = True
+            # A broker that comes back may have lost the streams, and with them what makes them go away.
+            for writer in writers:
+                writer.expire_at = 0.0
         else:
             self._away = False
 
@@ -101,6 +112,7 @@ class TokenWriter:
 
     def __init__(self, publisher: TokenPublisher, key: str) -> None:
         self.key = key
+        self.expire_at = 0.0
         self._publisher = publisher
         self._lock = threading.Lock()
         self._text: list[str] = []

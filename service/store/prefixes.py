@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import bindparam, delete
 from sqlalchemy import select as sql_select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
@@ -135,13 +138,16 @@ def load(session: Session, owner: str, prefix_id: str) -> Prefix | None:
     return Prefix(row.id, row.tenant_id, row.tokens, ids, row.page_starts, row.fingerprint, highest, row.cache_epoch)
 
 
+_EPOCH = sql_select(col(PrefixRow.cache_epoch)).where(
+    col(PrefixRow.id) == bindparam("prefix"), col(PrefixRow.tenant_id) == bindparam("owner")
+)
+
+
 def cache_epoch(session: Session, owner: str, prefix_id: str | None) -> int | None:
     """How often the prefix's cache was given up; None when there is no such prefix (any more)."""
     if prefix_id is None:
         return None
-    return session.exec(
-        select(PrefixRow.cache_epoch).where(col(PrefixRow.id) == prefix_id, col(PrefixRow.tenant_id) == owner)
-    ).first()
+    return session.connection().execute(_EPOCH, {"prefix": prefix_id, "owner": owner}).scalar_one_or_none()
 
 
 def note_residency(
@@ -167,25 +173,36 @@ def note_residency(
             )
         )
         return
-    # One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
-    # What is found is held, so that it is not gone when the entry that names it is written (PostgreSQL).
-    noted = {"state": state, "tokens": tokens, "last_used_at": now}
-    row = {"prefix_id": prefix_id, "worker_id": worker_id, "tenant_id": owner, "created_at": now, **noted}
+    row = {"prefix": prefix_id, "worker": worker_id, "owner": owner, "now": now, "state": state, "tokens": tokens}
+    is_sqlite = session.connection().dialect.name == "sqlite"
+    statement = _note(is_sqlite=is_sqlite, of_epoch=cache_epoch is not None)
+    session.connection().execute(statement, row if cache_epoch is None else {**row, "epoch": cache_epoch})
+
+
+@functools.cache
+def _note(*, is_sqlite: bool, of_epoch: bool) -> Any:
+    """One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
+
+    What is found is held, so that it is not gone when the entry that names it is written (PostgreSQL).
+    """
     columns = ResidencyRow.metadata.tables[ResidencyRow.__tablename__].columns
-    values = [bindparam(None, value, type_=columns[name].type) for name, value in row.items()]
+    parameters = {
+        "prefix_id": "prefix", "worker_id": "worker", "tenant_id": "owner", "created_at": "now", "state": "state",
+        "tokens": "tokens", "last_used_at": "now",
+    }  # fmt: skip
     there = (
-        sql_select(*values)
+        sql_select(*(bindparam(parameter, type_=columns[name].type) for name, parameter in parameters.items()))
         .select_from(PrefixRow)
-        .join(WorkerRow, col(WorkerRow.id) == worker_id)
-        .where(col(PrefixRow.id) == prefix_id)
+        .join(WorkerRow, col(WorkerRow.id) == bindparam("worker"))
+        .where(col(PrefixRow.id) == bindparam("prefix"))
         .with_for_update(read=True, key_share=True)
     )
-    if cache_epoch is not None:
-        there = there.where(col(PrefixRow.cache_epoch) == cache_epoch)
-    session.connection().execute(
-        insert_or(session, ResidencyRow)
-        .from_select(list(row), there)
-        .on_conflict_do_update(index_elements=["prefix_id", "worker_id"], set_=noted)
+    if of_epoch:
+        there = there.where(col(PrefixRow.cache_epoch) == bindparam("epoch"))
+    insert = (sqlite.insert if is_sqlite else postgresql.insert)(ResidencyRow).from_select(list(parameters), there)
+    return insert.on_conflict_do_update(
+        index_elements=["prefix_id", "worker_id"],
+        set_={name: insert.excluded[name] for name in ("state", "tokens", "last_used_at")},
     )
 
 

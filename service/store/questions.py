@@ -203,11 +203,7 @@ def with_document(session: Session, tenant_id: str, question_id: str) -> tuple[Q
     Raises:
         NotFound: There is none of this id in this tenant.
     """
-    found = session.exec(
-        select(QuestionRow, DocumentRow)
-        .join(DocumentRow, col(DocumentRow.id) == col(QuestionRow.document_id))
-        .where(col(QuestionRow.id) == question_id, col(QuestionRow.tenant_id) == tenant_id)
-    ).first()
+    found = session.exec(_WITH_DOCUMENT, params={"asked": question_id, "tenant": tenant_id}).first()
     if found is None:
         raise NotFound(f"There is no question {question_id!r}.")
     return found
@@ -299,27 +295,36 @@ def conversation(session: Session, tenant_id: str, document_id: str, last_id: st
     return turns
 
 
+_ANSWER_COLUMNS = {
+    "answer_text": "text",
+    "answer_json": "json",
+    **{
+        name: name
+        for name in (
+            "finish_reason", "citations", "unsupported", "prompt_tokens", "cached_tokens", "output_tokens", "queue_ms",
+            "first_token_ms", "total_ms", "receipt",
+        )
+    },
+}  # fmt: skip
+"""Columns of an answer, and the fields of ``Answered`` that go into them."""
+# Made once, as those of claims: SQLAlchemy takes longer to make a statement than SQLite to run it.
+_WRITE_ANSWER = (
+    update(QuestionRow)
+    .where(col(QuestionRow.id) == bindparam("answered"))
+    .values({name: bindparam(name) for name in _ANSWER_COLUMNS})
+)
+_WITH_DOCUMENT = (
+    select(QuestionRow, DocumentRow)
+    .join(DocumentRow, col(DocumentRow.id) == col(QuestionRow.document_id))
+    .where(col(QuestionRow.id) == bindparam("asked"), col(QuestionRow.tenant_id) == bindparam("tenant"))
+)
+
+
 def write_answer(session: Session, now: datetime, lease: jobs.Lease, answer: Answered) -> bool:
     """Store an answer and end its job in one transaction. False when the lease was lost: nothing is written."""
     if not jobs.succeed(session, now, lease.job_id, lease.attempt):
         return False
     assert lease.question_id is not None
-    session.connection().execute(
-        update(QuestionRow)
-        .where(col(QuestionRow.id) == lease.question_id)
-        .values(
-            answer_text=answer.text,
-            answer_json=answer.json,
-            finish_reason=answer.finish_reason,
-            citations=answer.citations,
-            unsupported=answer.unsupported,
-            prompt_tokens=answer.prompt_tokens,
-            cached_tokens=answer.cached_tokens,
-            output_tokens=answer.output_tokens,
-            queue_ms=answer.queue_ms,
-            first_token_ms=answer.first_token_ms,
-            total_ms=answer.total_ms,
-            receipt=answer.receipt,
-        )
-    )
+    values = {name: getattr(answer, field) for name, field in _ANSWER_COLUMNS.items()}
+    session.connection().execute(_WRITE_ANSWER, {"answered": lease.question_id, **values})
     return True
