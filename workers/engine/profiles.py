@@ -39,6 +39,8 @@ _FEW_CORES = 8
 _CUDA_BLOCK_TOKENS = 32
 _CUDA_BATCHED_TOKENS = 8192
 _CUDA_SEQS = 256
+_LONG_PREFILL_SHARE = {"cpu": 0.5, "cuda": 0.75}
+"""Of a step, for a long prompt beside others; a short question then starts within one."""
 
 # A CPU engine's cache: at most this much, and this share of the memory that is free beside weights and activations.
 _CPU_KV_BYTES = 2 * _GIB
@@ -116,12 +118,13 @@ def derive_profile(
         "rope_parameters": rope,
         "kv_cache_dtype": "fp8" if _takes_fp8(model, device) else "auto",
         "adapters": tuple(read_adapter(name, path) for name, path in sorted((chosen.adapters or {}).items())),
-        **(_cpu_defaults(model, device) if device.kind == "cpu" else _cuda_defaults(length)),
+        **(_cpu_defaults(model, device) if device.kind == "cpu" else _cuda_defaults()),
     }
     values.update({n: v for n in _SAME if (v := getattr(chosen, n)) is not None})
-    if chosen.enable_chunked_prefill is False and chosen.long_prefill_token_threshold is None:
+    if chosen.long_prefill_token_threshold is None:
         # A limit a step is what makes pieces.
-        values["long_prefill_token_threshold"] = 0
+        share = 0.0 if chosen.enable_chunked_prefill is False else _LONG_PREFILL_SHARE[device.kind]
+        values["long_prefill_token_threshold"] = min(int(share * values["max_num_batched_tokens"]), length)
     if "max_num_queued_reqs" not in values:
         # A backstop only: the service admits by tokens long before.
         values["max_num_queued_reqs"] = 4 * values["max_num_seqs"]
@@ -172,20 +175,16 @@ def _cpu_defaults(model: ModelShape, device: Device) -> dict[str, Any]:
         "block_size": _CPU_BLOCK_TOKENS,
         "max_num_batched_tokens": _CPU_BATCHED_TOKENS,
         "max_num_seqs": _CPU_SEQS,
-        # While others wait a prefill gets half a step, so that a short question starts within one.
-        "long_prefill_token_threshold": _CPU_BATCHED_TOKENS // 2,
         "enforce_eager": True,
         "bind_cores": device.cores > _FEW_CORES,
     }
 
 
-def _cuda_defaults(length: int) -> dict[str, Any]:
+def _cuda_defaults() -> dict[str, Any]:
     return {
         "block_size": _CUDA_BLOCK_TOKENS,
         "max_num_batched_tokens": _CUDA_BATCHED_TOKENS,
         "max_num_seqs": _CUDA_SEQS,
-        # While others wait they have a quarter of each step.
-        "long_prefill_token_threshold": min(_CUDA_BATCHED_TOKENS * 3 // 4, length),
         # At 60 tokens a second an answer still comes in 15 pieces a second, and its worker handles a quarter of the pieces.
         "stream_interval_tokens": 4,
         "gpu_memory_utilization": 0.9,

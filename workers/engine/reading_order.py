@@ -4,7 +4,8 @@ vLLM gives a step's tokens to the requests it has begun, in the order it began t
 prompt takes every step whole until it is read, so a short question that comes meanwhile waits seconds. With a limit a request
 alone, long prompts share the steps, and each of them comes late. So here:
 
-- While short ones wait or are being read, no prompt gets more than the limit in a step. Otherwise a long one gets all of it.
+- While short ones wait or are being read, or answers are being written, no prompt gets more than the limit in a step. Otherwise a
+  long one gets all of it.
 - Long prompts are read one after the other, the best turn first: no other one is begun meanwhile, unless its turn is better.
 """
 
@@ -50,15 +51,16 @@ def next_step(begun: Sequence[R], waiting: Sequence[R], limit: int, is_long: Cal
     Args:
         begun: Requests the engine has begun: prompts it reads and answers it writes.
         waiting: Those it has not.
-        limit: Most prompt tokens one request gets beside short ones; a prompt with more left to read is a long one.
+        limit: Most prompt tokens one request gets beside others; a prompt with more left to read is a long one.
         is_long: Whether one that waits is long: what of it is cached is not read.
     """
     reading = sorted((r for r in begun if _left(r) > limit), key=_turn)
     others = [r for r in begun if _left(r) <= limit]
     long = sorted(filter(is_long, waiting), key=_turn)
-    short = len(waiting) - len(long) + sum(_left(r) > 0 for r in others)
+    short_waits = len(waiting) > len(long)
     begins = bool(long) and (not reading or _turn(long[0]) < _turn(reading[0]))
-    needs_room = short > 0 or (begins and bool(reading))
+    # Of answers each further token takes a step, however long that is.
+    needs_room = short_waits or bool(others) or (begins and bool(reading))
     return Step(
         limit=limit if needs_room else 0,
         order=[*others, *reading],

@@ -225,6 +225,12 @@ def test_without_chunks_no_limit_a_step_is_derived():
     assert derive_profile(qwen_7b(), [TIERS["8k"]], h200(), chosen).long_prefill_token_threshold == 0
 
 
+def test_the_limit_of_a_long_prefill_follows_the_steps():
+    shorter = EngineOverrides(max_num_batched_tokens=512)
+    assert derive_profile(small_model(), [TIERS["8k"]], cpu(), shorter).long_prefill_token_threshold == 256
+    assert derive_profile(qwen_7b(), [TIERS["8k"]], h200(), shorter).long_prefill_token_threshold == 384
+
+
 def test_quantised_weights_are_computed_in_sixteen_bits_on_any_processor():
     slow = cpu(fp8_kv=False, bf16=False)
     assert derive_profile(small_model(quantization="awq"), [TIERS["8k"]], slow).dtype == "auto"

@@ -35,13 +35,19 @@ def names(requests: list[Request]) -> list[str]:
 
 
 def test_a_long_prompt_that_is_alone_gets_whole_steps():
-    step = plan([answering("a"), Request("long"), answering("b")], [])
-    assert (step.limit, names(step.order), step.paused, step.held) == (0, ["a", "b", "long"], [], [])
+    step = plan([Request("long")], [])
+    assert (step.limit, step.paused, step.held) == (0, [], [])
 
 
 def test_the_only_one_that_waits_is_begun_and_gets_whole_steps():
-    step = plan([answering("a")], [Request("long")])
+    step = plan([], [Request("long")])
     assert (step.limit, step.held) == (0, [])
+
+
+def test_answers_that_are_written_do_not_wait_for_whole_steps():
+    step = plan([answering("a"), Request("long"), answering("b")], [])
+    assert (step.limit, names(step.order), step.paused, step.held) == (LIMIT, ["a", "b", "long"], [], [])
+    assert plan([answering("a")], [Request("long")]).limit == LIMIT
 
 
 def test_a_short_one_that_waits_has_room_in_the_step():
