@@ -156,9 +156,13 @@ async def bare(plan: Plan, encoder: PromptEncoder, prompts: dict[str, list[list[
 
 
 def compare(service: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
-    """Ratios of the two, and what the service adds to the first token."""
+    """Ratios of the loads that were measured, and what the service adds to the first token."""
     return {
-        "throughput": {name: service[name]["req_s"] / engine[as_engine]["req_s"] for name, as_engine in LOADS.items()},
+        "throughput": {
+            name: service[name]["req_s"] / engine[as_engine]["req_s"]
+            for name, as_engine in LOADS.items()
+            if name in service
+        },
         "added_first_ms": [
             {
                 "tokens": s["tokens"],
