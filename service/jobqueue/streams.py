@@ -87,7 +87,8 @@ class TokenPublisher:
             entries = writer.take()
             for entry in entries:
                 pipe.xadd(writer.key, entry, maxlen=MAX_ENTRIES, approximate=True)
-            if now >= writer.expire_at or "end" in (entries[-1] if entries else ()):
+            is_ended = bool(entries) and "end" in entries[-1]
+            if is_ended or now >= writer.expire_at:
                 pipe.expire(writer.key, TTL_SECONDS)
                 writer.expire_at = now + _EXPIRE_EVERY_SECONDS
         try:

@@ -206,8 +206,12 @@ def _sqlite_now(connection: Connection) -> datetime:
 
 def insert_or(session: Session, table: type[SQLModel]) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that takes ``on_conflict_do_update`` and ``on_conflict_do_nothing``, which both databases know."""
-    is_sqlite = session.connection().dialect.name == "sqlite"
-    return sqlite.insert(table) if is_sqlite else postgresql.insert(table)
+    return insert_for(session.connection().dialect.name, table)
+
+
+def insert_for(dialect: str, table: type[SQLModel]) -> sqlite.Insert | postgresql.Insert:
+    """The same for a statement that is made once."""
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete
 from sqlalchemy import select as sql_select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
 from service.domain.ids import new_id
-from service.store.database import insert_or
+from service.store.database import insert_for, insert_or
 from service.store.tables import ALL_TENANTS, DocumentRow, PrefixRow, ResidencyRow, WorkerRow
 
 _NEARNESS = {"warming": 0, "warm_disk": 1, "warm_host": 2, "warm": 3}
@@ -174,13 +173,12 @@ def note_residency(
         )
         return
     row = {"prefix": prefix_id, "worker": worker_id, "owner": owner, "now": now, "state": state, "tokens": tokens}
-    is_sqlite = session.connection().dialect.name == "sqlite"
-    statement = _note(is_sqlite=is_sqlite, of_epoch=cache_epoch is not None)
+    statement = _note(session.connection().dialect.name, of_epoch=cache_epoch is not None)
     session.connection().execute(statement, row if cache_epoch is None else {**row, "epoch": cache_epoch})
 
 
 @functools.cache
-def _note(*, is_sqlite: bool, of_epoch: bool) -> Any:
+def _note(dialect: str, *, of_epoch: bool) -> Any:
     """One upsert: several answers on a new prefix may end at the same moment, and the worker or the prefix may be gone.
 
     What is found is held, so that it is not gone when the entry that names it is written (PostgreSQL).
@@ -199,7 +197,7 @@ def _note(*, is_sqlite: bool, of_epoch: bool) -> Any:
     )
     if of_epoch:
         there = there.where(col(PrefixRow.cache_epoch) == bindparam("epoch"))
-    insert = (sqlite.insert if is_sqlite else postgresql.insert)(ResidencyRow).from_select(list(parameters), there)
+    insert = insert_for(dialect, ResidencyRow).from_select(list(parameters), there)
     return insert.on_conflict_do_update(
         index_elements=["prefix_id", "worker_id"],
         set_={name: insert.excluded[name] for name in ("state", "tokens", "last_used_at")},

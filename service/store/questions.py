@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -295,18 +295,8 @@ def conversation(session: Session, tenant_id: str, document_id: str, last_id: st
     return turns
 
 
-_ANSWER_COLUMNS = {
-    "answer_text": "text",
-    "answer_json": "json",
-    **{
-        name: name
-        for name in (
-            "finish_reason", "citations", "unsupported", "prompt_tokens", "cached_tokens", "output_tokens", "queue_ms",
-            "first_token_ms", "total_ms", "receipt",
-        )
-    },
-}  # fmt: skip
-"""Columns of an answer, and the fields of ``Answered`` that go into them."""
+_ANSWER_COLUMNS = {{"text": "answer_text", "json": "answer_json"}.get(f.name, f.name): f.name for f in fields(Answered)}
+"""Columns of an answer, and the fields that go into them."""
 # Made once, as those of claims: SQLAlchemy takes longer to make a statement than SQLite to run it.
 _WRITE_ANSWER = (
     update(QuestionRow)
