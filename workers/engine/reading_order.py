@@ -54,23 +54,26 @@ def next_step(begun: Sequence[R], waiting: Sequence[R], limit: int, is_long: Cal
         limit: Most prompt tokens one request gets beside others; a prompt with more left to read is a long one.
         is_long: Whether one that waits is long: what of it is cached is not read.
     """
-    reading = sorted((r for r in begun if _left(r) > limit), key=_turn)
-    others = [r for r in begun if _left(r) <= limit]
-    long = sorted(filter(is_long, waiting), key=_turn)
-    short_waits = len(waiting) > len(long)
+    reading: list[R] = []
+    others: list[R] = []
+    for request in begun:
+        left = request.num_prompt_tokens - request.num_computed_tokens
+        (reading if left > limit else others).append(request)
+    long = [request for request in waiting if is_long(request)]
+    if not reading and not long:
+        # What every step is like while no long prompt is there. No request has more to read than the limit.
+        return Step(0, others, [], [])
+    reading.sort(key=_turn)
+    long.sort(key=_turn)
     begins = bool(long) and (not reading or _turn(long[0]) < _turn(reading[0]))
     # Of answers each further token takes a step, however long that is.
-    needs_room = short_waits or bool(others) or (begins and bool(reading))
+    needs_room = len(waiting) > len(long) or bool(others) or (begins and bool(reading))
     return Step(
         limit=limit if needs_room else 0,
         order=[*others, *reading],
         paused=reading[1:],
         held=long[1:] if begins else long,
     )
-
-
-def _left(request: Prompt) -> int:
-    return max(0, request.num_prompt_tokens - request.num_computed_tokens)
 
 
 def _turn(request: Prompt) -> tuple[int, float]:

@@ -33,7 +33,8 @@ class _LongOnesInTurn(_Base):
         for request in step.paused:
             # ``schedule`` counts up before it compares.
             request.next_decode_eligible_step = self.current_step + 2
-        self.waiting.remove_requests(step.held)
+        if step.held:
+            self.waiting.remove_requests(step.held)
         try:
             return super().schedule(*args, **kwargs)
         finally:

@@ -50,6 +50,11 @@ def test_answers_that_are_written_do_not_wait_for_whole_steps():
     assert plan([answering("a")], [Request("long")]).limit == LIMIT
 
 
+def test_without_long_ones_nothing_is_changed():
+    step = plan([answering("a"), short("b")], [short("c")])
+    assert (step.limit, names(step.order), step.paused, step.held) == (0, ["a", "b"], [], [])
+
+
 def test_a_short_one_that_waits_has_room_in_the_step():
     step = plan([Request("long")], [short("short")])
     assert (step.limit, step.held) == (LIMIT, [])
