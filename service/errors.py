@@ -471,7 +471,8 @@ class StorageFull(ServiceError):
 class SettingsError(LongreadError):
     """The settings do not fit together.
 
-    The message names the two settings and the remedy. Raised before anything is started.
+    The message names the two settings and the remedy. Raised before the process that they are for does anything; an engine's
+    settings are looked at by its own worker.
     """
 
     code = "invalid_settings"
